@@ -317,8 +317,9 @@ pub enum TurnOutcome {
     Limit,
 }
 
+// The order of the effects is that of their strictness.
 /// What happens if a tool is run again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", schemars(rename = "Effect"))]

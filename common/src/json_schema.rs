@@ -101,7 +101,7 @@ pub fn without_recursion(schema: &Value) -> Result<Value, SchemaFault> {
     Ok(walk.copy(schema))
 }
 
-/// Which of the parts of a schema a walk visits.
+/// The parts of a schema that a walk visits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Follow {
     Everything,

@@ -3,7 +3,7 @@
 
 /// The maximum number of values in the body of a request. A body of real texts and settings has a
 /// small part of it.
-pub const MOST_VALUES: usize = 100_000;
+const MOST_VALUES: usize = 100_000;
 
 /// The shape of a JSON text. Of a text that is not JSON, both numbers are too high rather than too
 /// low.
@@ -13,6 +13,13 @@ pub struct JsonShape {
     pub values: usize,
     /// How deep arrays and objects are nested.
     pub depth: usize,
+}
+
+/// Returns why the body of a request is not parsed, if it has more values than a body may have.
+pub fn refusal(body: &[u8]) -> Option<String> {
+    let values = shape(body).values;
+    (values > MOST_VALUES)
+        .then(|| format!("the body has {values} values, over the limit of {MOST_VALUES}"))
 }
 
 /// Returns the shape of a JSON text.

@@ -6,6 +6,9 @@ use serde_json::{Map, Value};
 
 use crate::permission::{PermissionMode, Permissions, Rule};
 
+/// The prefix of the workspace that contains all paths of a host: `local:<host>`.
+pub const LOCAL: &str = "local:";
+
 /// An agent's role in its team, which its tools decide at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

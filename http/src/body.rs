@@ -9,10 +9,7 @@ use axum::{
     http::{HeaderMap, StatusCode, header, request::Parts},
 };
 use bytes::Bytes;
-use planck_common::{
-    id::is_id,
-    json_text::{self, JsonShape, MOST_VALUES},
-};
+use planck_common::{id::is_id, json_text};
 use serde::de::DeserializeOwned;
 
 use super::problem::Problem;
@@ -73,15 +70,11 @@ async fn read(body: Body) -> Result<Bytes, Problem> {
     })
 }
 
-/// Parses the JSON object in a body. serde_json refuses bodies that are nested deeper than 128, and
-/// what it parses takes much more memory than the body, so the number of values is limited first.
+/// Parses the JSON object in a body. serde_json refuses bodies that are nested deeper than 128. A
+/// parsed body takes much more memory than its text, so the number of its values is limited first.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
-    let JsonShape { values, .. } = json_text::shape(bytes);
-    if values > MOST_VALUES {
-        return Err(Problem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the body has {values} values, over the limit of {MOST_VALUES}"),
-        ));
+    if let Some(why) = json_text::refusal(bytes) {
+        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, why));
     }
     let is_blank = bytes.iter().all(u8::is_ascii_whitespace);
     let bytes = if is_blank { b"{}" } else { bytes };

@@ -8,7 +8,7 @@ use axum::{
     middleware,
 };
 use planck_client::Client;
-use planck_common::{SessionId, command::Start};
+use planck_common::{SessionId, command::Start, spec::LOCAL};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -23,9 +23,6 @@ use super::{
     problem::Problem,
     server, ui, v1,
 };
-
-/// The prefix of the workspace that contains all paths of a machine.
-const LOCAL_WORKSPACE: &str = "local:";
 
 /// The settings of a front.
 #[derive(Debug, Clone)]
@@ -51,7 +48,7 @@ impl StartDefaults {
     /// because the tools of the session read and write everything in it. Others name a workspace.
     pub fn complete(&self, start: &mut Start, caller: &Caller) -> Result<(), Problem> {
         let is_path = |dir: &str| Path::new(dir).is_absolute();
-        let is_of_machine = |workspace: &str| workspace.starts_with(LOCAL_WORKSPACE);
+        let is_of_machine = |workspace: &str| workspace.starts_with(LOCAL);
         if start.dir.as_deref().is_some_and(is_path)
             || start.workspace.as_deref().is_some_and(is_of_machine)
         {

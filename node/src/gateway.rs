@@ -17,7 +17,7 @@ use planck_common::{
     NodeId,
     command::{AgentVerb, Empty, NodeVerb, SessionVerb, SessionsVerb},
     event::json,
-    json_text::{self, JsonShape, MOST_VALUES},
+    json_text,
     reply::{Code, Refusal, excerpt},
     subject::{Address, LIST, Target},
 };
@@ -142,12 +142,8 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err(Refusal::bad_request("the body is no JSON object"));
     }
-    let JsonShape { values, .. } = json_text::shape(body);
-    if values > MOST_VALUES {
-        return Err(Refusal::new(
-            Code::TooLarge,
-            format!("the body has {values} values, over the limit of {MOST_VALUES}"),
-        ));
+    if let Some(why) = json_text::refusal(body) {
+        return Err(Refusal::new(Code::TooLarge, why));
     }
     serde_json::from_slice(&nul::replaced_in_json(body))
         .map_err(|error| Refusal::bad_request(format!("the body cannot be read: {error}")))

@@ -6,12 +6,10 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use planck_common::reply::Refusal;
-
-use planck_common::reply::excerpt;
-
-/// The prefix of the workspace that contains all paths of a host.
-pub const LOCAL: &str = "local:";
+use planck_common::{
+    reply::{Refusal, excerpt},
+    spec::LOCAL,
+};
 
 /// The workspaces that exist on this node.
 #[derive(Debug, Clone)]

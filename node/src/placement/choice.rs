@@ -9,7 +9,7 @@ use planck_common::{
     AgentId, NodeId,
     command::{HostAgent, Hosted},
     reply::{Code, Refusal},
-    spec::AgentSpec,
+    spec::{AgentSpec, LOCAL},
 };
 use serde_json::Map;
 
@@ -17,7 +17,6 @@ use super::Placement;
 use crate::{
     cluster::placement::{self, NoPlace, NodeCandidate, NodeNeeds},
     store::{AgentRecord, NewAgent, SessionRecord},
-    workspace,
 };
 
 /// The maximum number of nodes that are asked before a spawn fails.
@@ -260,9 +259,7 @@ impl Placement {
 /// Returns the only name of some workspaces, or `None` if there are several or none. The workspaces
 /// of paths do not count.
 pub(super) fn only_name<'a>(workspaces: impl Iterator<Item = &'a String>) -> Option<String> {
-    let named: BTreeSet<&String> = workspaces
-        .filter(|name| !name.starts_with(workspace::LOCAL))
-        .collect();
+    let named: BTreeSet<&String> = workspaces.filter(|name| !name.starts_with(LOCAL)).collect();
     let mut named = named.into_iter();
     named.next().filter(|_| named.next().is_none()).cloned()
 }

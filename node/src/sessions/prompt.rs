@@ -124,16 +124,16 @@ impl Sessions {
             return None;
         }
         let record = self.lookup.session(session).await.ok()?;
-        if self.placement.has_workspace(&record) {
+        let (why, until) = if self.placement.has_workspace(&record) {
             let refusal = self.placement.session_host(&record).await.err()?;
-            let why = refusal.message;
-            return Some(format!(
-                "{why}; the prompt is stored, and runs when a node can host its session"
-            ));
-        }
-        let workspace = &record.spec.workspace;
+            (refusal.message, "a node can host its session")
+        } else {
+            let workspace = &record.spec.workspace;
+            let why = format!("no node has workspace `{workspace}`");
+            (why, "a node with this workspace starts")
+        };
         Some(format!(
-            "no node has workspace `{workspace}`; the prompt is stored, and runs when a node with this workspace starts"
+            "{why}; the prompt is stored, and runs when {until}"
         ))
     }
 }

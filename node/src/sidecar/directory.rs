@@ -99,7 +99,7 @@ impl Directory {
                 continue;
             };
             if let Some(known) = self.effects.get_mut(&offer.subject) {
-                *known = strictest(*known, tool.effect);
+                *known = tool.effect.max(*known);
             } else if self.effects.len() < EFFECTS {
                 self.effects.insert(offer.subject.clone(), tool.effect);
             }
@@ -144,7 +144,7 @@ impl Directory {
                 let known = *self.effects.get(&offer.subject)?;
                 let (sidecar, name) = (&seen.instance.sidecar, &offer.name);
                 let (now, known_name) = (tool.effect.name(), known.name());
-                (strictest(known, tool.effect) != tool.effect).then(|| {
+                (known > tool.effect).then(|| {
                     format!(
                         "sidecar `{sidecar}`: `{name}` was `{known_name}`, and is described as `{now}`: it counts as `{known_name}` until the node restarts"
                     )
@@ -159,15 +159,6 @@ impl Directory {
             .iter()
             .map(|(name, instances)| row(name, instances))
             .collect()
-    }
-}
-
-/// Returns the effect of which calls ask more often, and are repeated less.
-fn strictest(one: ToolEffect, other: ToolEffect) -> ToolEffect {
-    match (one, other) {
-        (ToolEffect::Mutating, _) | (_, ToolEffect::Mutating) => ToolEffect::Mutating,
-        (ToolEffect::Idempotent, _) | (_, ToolEffect::Idempotent) => ToolEffect::Idempotent,
-        (ToolEffect::Pure, ToolEffect::Pure) => ToolEffect::Pure,
     }
 }
 

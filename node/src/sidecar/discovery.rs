@@ -15,7 +15,10 @@ use planck_common::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use super::{Sidecars, info::SidecarInstance};
+use super::{
+    Sidecars,
+    info::{SidecarInstance, name_in},
+};
 use crate::bus::{BusError, Delivery};
 
 /// The interval between searches for sidecars.
@@ -74,8 +77,9 @@ impl Sidecars {
     async fn look_around(&self) {
         match self.0.bus.services(None, QUIET).await {
             Ok(answers) => {
-                let answered = self.read(&answers).into_iter();
-                let mut names: BTreeSet<_> = answered.map(|instance| instance.sidecar).collect();
+                let prefix = &self.0.settings.prefix;
+                let named = answers.iter().filter_map(|answer| name_in(answer, prefix));
+                let mut names: BTreeSet<_> = named.collect();
                 names.extend(self.directory().names());
                 if let Some(instances) = self.descriptions(names).await {
                     self.directory().swept(instances);

@@ -63,15 +63,7 @@ impl SidecarInstance {
     /// Parses a description. Returns `None` if it is not the description of a sidecar of this
     /// cluster.
     pub fn read(answer: &[u8], prefix: &Prefix, patience: DefaultTimeouts) -> Option<Self> {
-        let info: ServiceInfo = serde_json::from_slice(answer).ok()?;
-        let metadata_of = |key: &str| info.metadata.get(key).map_or("", String::as_str);
-        if metadata_of(metadata::PLANCK) != "1"
-            || metadata_of(metadata::PREFIX) != prefix.as_str()
-            || info.name == NODE_SERVICE
-        {
-            return None;
-        }
-        let sidecar = SidecarId::parse(&info.name).ok()?;
+        let (sidecar, info) = described(answer, prefix)?;
         let (mut offers, mut faults) = (Vec::new(), Vec::new());
         for endpoint in info.endpoints {
             let name = endpoint.name.clone();
@@ -96,6 +88,24 @@ impl SidecarInstance {
             faults,
         })
     }
+}
+
+/// Returns the name of the sidecar that a description is of, without the work of reading what it
+/// offers. Returns `None` if it is not the description of a sidecar of this cluster.
+pub fn name_in(answer: &[u8], prefix: &Prefix) -> Option<SidecarId> {
+    described(answer, prefix).map(|(sidecar, _)| sidecar)
+}
+
+fn described(answer: &[u8], prefix: &Prefix) -> Option<(SidecarId, ServiceInfo)> {
+    let info: ServiceInfo = serde_json::from_slice(answer).ok()?;
+    let metadata_of = |key: &str| info.metadata.get(key).map_or("", String::as_str);
+    if metadata_of(metadata::PLANCK) != "1"
+        || metadata_of(metadata::PREFIX) != prefix.as_str()
+        || info.name == NODE_SERVICE
+    {
+        return None;
+    }
+    Some((SidecarId::parse(&info.name).ok()?, info))
 }
 
 struct InfoReader<'a> {

@@ -133,11 +133,7 @@ impl SimWorld {
     }
 
     fn is_awaited(&self, agent: AgentKey, call: CallNumber) -> bool {
-        let lease = self.sql.row(agent);
-        let host = lease
-            .node
-            .and_then(|node| self.processes[node].hosted.get(&agent));
-        host.is_some_and(|hosted| {
+        self.at_holder(agent).is_some_and(|hosted| {
             matches!(hosted.stage, AgentStage::Opening(of) | AgentStage::Asking(of)
                 | AgentStage::Decided(of, _) | AgentStage::Aborting(of) if of == call)
         })

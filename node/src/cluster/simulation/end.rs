@@ -44,10 +44,8 @@ impl SimWorld {
 
     fn check_hosted(&mut self, agent: AgentKey) {
         let lease = *self.sql.row(agent);
-        let host = lease
-            .node
-            .and_then(|node| self.processes[node].hosted.get(&agent));
-        let is_hosted = host.is_some_and(|hosted| hosted.epoch == lease.epoch);
+        let hosted = self.at_holder(agent);
+        let is_hosted = hosted.is_some_and(|hosted| hosted.epoch == lease.epoch);
         if !is_hosted && !lease.is_stopped && !self.is_released(agent) {
             self.checks
                 .violate(format!("{agent:?} has no host at the end: {lease:?}"));

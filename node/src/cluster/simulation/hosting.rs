@@ -6,10 +6,10 @@ use planck_common::registry::TeamStanding;
 
 use super::{
     process::{
-        HostOrder, HostPurpose, ProcessEvent, RegistryAnswer, RegistryRequest, SqlCaller,
-        TeamReader,
+        HostOrder, HostPurpose, HostedAgent, ProcessEvent, RegistryAnswer, RegistryRequest,
+        SqlCaller, TeamReader,
     },
-    sql::{ClaimedLease, LeaseClaim, SqlReply, SqlStatement},
+    sql::{AgentKey, ClaimedLease, LeaseClaim, SqlReply, SqlStatement},
     world::SimWorld,
 };
 use crate::cluster::{
@@ -23,6 +23,12 @@ const HOST_PATIENCE: u64 = 8_000;
 const TRIES: u32 = 3;
 
 impl SimWorld {
+    /// Returns the agent as the process has it that holds the agent's lease, if that one hosts it.
+    pub fn at_holder(&self, agent: AgentKey) -> Option<&HostedAgent> {
+        let node = self.sql.row(agent).node?;
+        self.processes[node].hosted.get(&agent)
+    }
+
     /// Returns a random node that is not known to be gone.
     pub fn choose_node(&mut self, process: usize, with_this: bool) -> usize {
         let peers = self.processes[process].membership.peers();

@@ -45,7 +45,7 @@ pub struct InboxRow {
     pub state: InputState,
 }
 
-/// What an append does to the inboxes of its session.
+/// The changes that an append makes in the inboxes of its session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InboxChange {
     pub consumed: Vec<InputNumber>,

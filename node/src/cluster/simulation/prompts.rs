@@ -183,14 +183,11 @@ impl SimWorld {
 
     /// Returns whether the host of an agent has an input in its queue while the agent is in a turn.
     fn knows(&self, agent: AgentKey, input: InputNumber) -> bool {
-        let lease = self.sql.row(agent);
-        let host = lease
-            .node
-            .and_then(|node| self.processes[node].hosted.get(&agent));
-        host.is_some_and(|hosted| {
+        let epoch = self.sql.row(agent).epoch;
+        self.at_holder(agent).is_some_and(|hosted| {
             let is_in_turn = !matches!(hosted.stage, AgentStage::Idle | AgentStage::Parked);
             let is_known = hosted.queue.contains(&input) || hosted.taken.contains(&input);
-            hosted.epoch == lease.epoch && is_in_turn && is_known
+            hosted.epoch == epoch && is_in_turn && is_known
         })
     }
 }

@@ -166,7 +166,7 @@ pub enum OpenCall {
     Asked(CallNumber),
 }
 
-/// What the log of an agent left open.
+/// The work that an agent's log left open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenWork {
     pub call: Option<OpenCall>,

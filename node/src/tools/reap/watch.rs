@@ -38,7 +38,7 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// The number of files that can be created which a call must leave on a disk.
 const FILES_FREE: u64 = 16_384;
 
-/// What a call may take of a disk that has less left than it must leave.
+/// The bytes and the files that a call may take of a disk that is nearly full already.
 const LAST_BYTES: u64 = 64 << 20;
 const LAST_FILES: u64 = 4_096;
 
@@ -178,8 +178,7 @@ impl LimitWatch {
             return None;
         }
         let processes = Descendants::of_this_process().find();
-        let mut usage = ResourceUsage::of(&processes);
-        usage.files = memory_files(&processes);
+        let usage = ResourceUsage::of(&processes);
         let excess = excess(usage, self.limits, self.page, || shared_fairly(&processes))
             .or_else(|| self.disks.iter().find_map(DiskFloor::fallen));
         let relaxed = begun.duration_since(self.started) > YOUNG && self.is_far(usage);
@@ -238,11 +237,15 @@ impl ResourceUsage {
         let each = processes
             .iter()
             .filter_map(|pid| Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?));
-        each.fold(Self::default(), |sum, one| Self {
+        let none = Self {
+            files: memory_files(processes),
+            ..Self::default()
+        };
+        each.fold(none, |sum, one| Self {
             processes: sum.processes + one.processes,
             threads: sum.threads + one.threads,
             pages: sum.pages + one.pages,
-            files: 0,
+            ..sum
         })
     }
 

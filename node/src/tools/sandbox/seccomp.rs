@@ -114,23 +114,20 @@ const SHARED: &[i64] = &[
 
 /// The calls that change the limits, the scheduling or the memory of the process with a given id,
 /// and the position of the id among their arguments. They fail unless the id is 0, which stands for
-/// the calling process. The kernel checks only that both processes belong to one user, and Landlock
-/// checks nothing.
-const FOREIGN: &[(i64, u8)] = &[
-    (libc::SYS_prlimit64, 0),
-    (libc::SYS_sched_setscheduler, 0),
-    (libc::SYS_sched_setparam, 0),
-    (libc::SYS_sched_setattr, 0),
-    (libc::SYS_sched_setaffinity, 0),
-    (libc::SYS_setpriority, 1),
-    (libc::SYS_ioprio_set, 1),
-    (libc::SYS_migrate_pages, 0),
-    (libc::SYS_move_pages, 0),
+/// the calling process. Two of them can also mean all processes of a user, if their first argument
+/// has the last value, and then fail too. The kernel checks only that both processes belong to one
+/// user, and Landlock checks nothing.
+const FOREIGN: &[(i64, u8, Option<u32>)] = &[
+    (libc::SYS_prlimit64, 0, None),
+    (libc::SYS_sched_setscheduler, 0, None),
+    (libc::SYS_sched_setparam, 0, None),
+    (libc::SYS_sched_setattr, 0, None),
+    (libc::SYS_sched_setaffinity, 0, None),
+    (libc::SYS_setpriority, 1, Some(2)),
+    (libc::SYS_ioprio_set, 1, Some(3)),
+    (libc::SYS_migrate_pages, 0, None),
+    (libc::SYS_move_pages, 0, None),
 ];
-
-/// The calls that change the priorities of all processes of a user, and the value of their first
-/// argument that means so.
-const OF_USER: &[(i64, u32)] = &[(libc::SYS_setpriority, 2), (libc::SYS_ioprio_set, 3)];
 
 /// Calls that fail as if the kernel did not have them, so that programs use older calls instead.
 /// `clone3` takes its flags from memory, which a filter cannot read, and io_uring performs
@@ -213,16 +210,15 @@ fn filter(network: bool, inside: bool) -> Filter {
         for call in SHARED {
             filter.add(*call, SyscallRule::Refused);
         }
-        for (call, argument) in FOREIGN {
+        for (call, argument, of_user) in FOREIGN {
             let mut checks = vec![Check::NoneOf {
                 argument: *argument,
                 values: vec![0],
             }];
-            let of_user = OF_USER.iter().filter(|(of_user, _)| of_user == call);
-            checks.extend(of_user.map(|(_, kind)| Check::OneOf {
+            checks.extend(of_user.map(|kind| Check::OneOf {
                 argument: 0,
                 mask: u32::MAX,
-                values: vec![*kind],
+                values: vec![kind],
             }));
             filter.add(*call, SyscallRule::RefusedIf(checks));
         }
