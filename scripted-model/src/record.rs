@@ -47,6 +47,9 @@ pub struct Recorder {
     requests: Mutex<VecDeque<RecordedRequest>>,
     violations: Mutex<Vec<Violation>>,
     pub serials: AtomicU64,
+    /// The number of requests about which everything is recorded. A test that waits for a number of
+    /// requests finds all of them.
+    pub recorded: AtomicU64,
     pub connections: AtomicU64,
     streams: AtomicUsize,
     most_streams: AtomicUsize,
@@ -62,6 +65,7 @@ impl Recorder {
         requests.push_back(request);
         let over = requests.len().saturating_sub(most);
         requests.drain(..over);
+        self.recorded.fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn violated(&self, violation: Violation) {

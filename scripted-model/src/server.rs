@@ -110,7 +110,7 @@ impl Server {
 
     /// Returns the number of requests that arrived, whether they are kept or not.
     pub fn request_count(&self) -> u64 {
-        self.shared.recorder.serials.load(Ordering::Relaxed)
+        self.shared.recorder.recorded.load(Ordering::Relaxed)
     }
 
     /// Returns the requests that a real provider would have refused, or for which the script had no

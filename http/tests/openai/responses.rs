@@ -27,7 +27,8 @@ fn kinds(events: &[Value]) -> Vec<(u64, String)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stream_has_the_same_numbers_at_every_reading() {
-    let model = ScriptedModel::new().pace(PACE / 8).text(STORY);
+    // Pieces that arrive together are sent together, which a busy machine must not do with nearly all.
+    let model = ScriptedModel::new().pace(PACE).text(STORY);
     let served = Served::start(model).await;
     let body = json!({"model": "planck", "stream": true, "input": "a"});
     let live = events(served.post(PATH, &[], &body).await, |_| false).await;

@@ -49,6 +49,7 @@ pub async fn handle(
             path: request.path,
             message: message.clone(),
         });
+        shared.recorder.recorded.fetch_add(1, Ordering::Relaxed);
         return plain(StatusCode::NOT_FOUND, message);
     };
     let playbook = shared.playbook();
