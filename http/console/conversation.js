@@ -44,10 +44,11 @@ export function Conversation({ store, agent, target, onRewind, openTools }) {
       if (box.current && box.current.scrollTop === scrollTop) box.current.scrollTop += box.current.scrollHeight - scrollHeight;
     });
   };
-  const scrolled = () => {
-    const { scrollHeight, scrollTop, clientHeight } = box.current;
+  // A browser may send the event after the page has been left, when `box` is empty.
+  const scrolled = ({ currentTarget }) => {
+    const { scrollHeight, scrollTop, clientHeight } = currentTarget;
     isAtEnd.current = scrollHeight - scrollTop - clientHeight < NEAR_END;
-    box.current.classList.toggle("away", !isAtEnd.current);
+    currentTarget.classList.toggle("away", !isAtEnd.current);
   };
   const toEnd = () => {
     setShown(WINDOW);
