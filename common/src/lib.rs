@@ -16,6 +16,7 @@ pub mod inbox;
 pub mod json_schema;
 pub mod json_text;
 pub mod node;
+pub mod period;
 pub mod permission;
 pub mod registry;
 pub mod reply;

@@ -1,5 +1,5 @@
 // Makes hidden characters visible. Bidirectional controls and invisible characters can make a text
-// look like a different one. The list is that of `node/src/terminal.rs`.
+// look like a different one. The list is that of `host/src/terminal.rs`.
 
 const HIDDEN =
   "\\0-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f" +

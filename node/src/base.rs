@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::{
-    actor::Host, cluster::view::ClusterView, lookup::Lookup, peers::Peers, store::SessionStore,
-};
+use crate::{actor::Host, cluster::view::ClusterView, lookup::Lookup, peers::Peers};
+use planck_store::SessionStore;
 
 /// Handles to the resources that every service uses.
 #[derive(Clone)]

@@ -23,10 +23,10 @@ pub mod show;
 #[cfg(test)]
 mod page;
 
-pub use crate::secret::Secret;
 pub use environment::may_be_secret;
 pub use load::{Loaded, Sources, keys};
 pub use origin::{Problems, ValueOrigin};
+pub use planck_providers::secret::Secret;
 pub use project::ProjectPlace;
 pub use section::{
     AnswerLimits, Cluster, Config, InboxLimits, ModelEntry, PlainTool, Prices, Provider, Telemetry,

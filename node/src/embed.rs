@@ -17,7 +17,8 @@ pub use builder::RuntimeBuilder;
 pub use scripted::ScriptedModel;
 pub use session::Session;
 
-use crate::{config::Problems, node, node::RunningNode, tools::BadTool};
+use crate::{config::Problems, node, node::RunningNode};
+use planck_toolbox::BadTool;
 
 /// A node in the process of a program. It hosts agents and runs the tools that the program
 /// provides.

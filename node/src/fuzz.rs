@@ -22,7 +22,7 @@ pub type Target = fn(&[u8]);
 
 /// The targets by name. The folder with the seeds of a target has the same name.
 pub const TARGETS: &[(&str, Target)] = &[
-    ("stream", crate::llm::fuzz::stream),
+    ("stream", planck_providers::fuzz::stream),
     ("sidecar", crate::sidecar::fuzz::message),
     ("wire", wire),
     ("described", described::file),

@@ -31,7 +31,9 @@ use nix::{
     unistd::close,
 };
 
-use crate::{config, environment, tools::reap::THIS_BINARY};
+use crate::config;
+use planck_host::environment;
+use planck_toolbox::reap::THIS_BINARY;
 
 /// The variable that describes the memory with the secrets. It contains the process id, the
 /// descriptor of the memory and the name of the process, separated by colons. The process id shows

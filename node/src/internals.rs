@@ -3,15 +3,15 @@
 
 /// Providers and HTTP clients for model calls.
 pub mod llm {
-    pub use crate::{
-        llm::{ClientOptions, Llm, LlmOptions, ProviderOptions, RequestHead, client},
-        secret::Secret,
+    pub use planck_providers::secret::Secret;
+    pub use planck_providers::{
+        ClientOptions, Llm, LlmOptions, ProviderOptions, RequestHead, client,
     };
 }
 
 /// The session store and its SQLite implementation.
 pub mod store {
-    pub use crate::store::{
+    pub use planck_store::{
         Batch, BatchOutcome, Inbox, Log, NewAgent, NewInput, NewSession, SessionRecords,
         sqlite::{SqliteOptions, SqliteStore},
     };
@@ -19,17 +19,15 @@ pub mod store {
 
 /// Tools and their processes.
 pub mod tools {
-    pub use crate::{
-        project::ProjectSource,
-        tools::{
-            CallEnd, Caps, Files, Guards, Invocation, Launcher, Roots, Runner, Sandbox, Shell,
-            ToolCatalogue, ToolOutcome, Toolbox, UndoneChanges, built_in,
-            cgroup::Groups,
-            external,
-            process::{CommandEnd, Finished, Launch, ReaperHeartbeat, heartbeat::INTERVAL},
-            reap::CommandLimits,
-            sandbox::SandboxSettings,
-        },
+    pub use planck_toolbox::project::ProjectSource;
+    pub use planck_toolbox::{
+        CallEnd, Caps, Files, Guards, Invocation, Launcher, Roots, Runner, Sandbox, Shell,
+        ToolCatalogue, ToolOutcome, Toolbox, UndoneChanges, built_in,
+        cgroup::Groups,
+        external,
+        process::{CommandEnd, Finished, Launch, ReaperHeartbeat, heartbeat::INTERVAL},
+        reap::CommandLimits,
+        sandbox::SandboxSettings,
     };
 }
 

@@ -5,29 +5,12 @@
 
 // The modules are in the order in which they are best read. `docs/architecture.md` describes most
 // of them.
-mod environment;
+mod compact;
 #[cfg(feature = "cli")]
 mod hardening;
 mod permit;
-#[allow(missing_docs, reason = "reachable through `internals` only")]
-mod secret;
-mod terminal;
-
-mod folder_trial;
-#[allow(missing_docs, reason = "reachable through `internals` only")]
-mod project;
-mod regular_file;
-
-mod compact;
-#[allow(missing_docs, reason = "reachable through `internals` only")]
-mod llm;
-mod skill;
-#[allow(missing_docs, reason = "reachable through `internals` only")]
-mod tools;
 
 mod sidecar;
-#[allow(missing_docs, reason = "reachable through `internals` only")]
-mod store;
 mod workspace;
 
 mod actor;
@@ -51,7 +34,6 @@ mod config;
 mod gateway;
 #[allow(missing_docs, reason = "reachable through `internals` only")]
 mod node;
-mod telemetry;
 
 mod embed;
 
@@ -85,7 +67,7 @@ pub fn main() -> std::process::ExitCode {
 
     let mut args = std::env::args_os();
     if args.nth(1).is_some_and(|mode| mode == "reap") {
-        return tools::reap::main(args);
+        return planck_toolbox::reap::main(args);
     }
     if let Err(why) = hardening::harden() {
         let _ = writeln!(

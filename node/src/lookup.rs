@@ -8,11 +8,8 @@ use planck_common::{
     reply::{Refusal, excerpt},
 };
 
-use crate::{
-    actor::parts::SessionContext,
-    store::{AgentRecord, SessionRecord, SessionStore},
-    workspace::Workspaces,
-};
+use crate::{actor::parts::SessionContext, workspace::Workspaces};
+use planck_store::{AgentRecord, SessionRecord, SessionStore};
 
 /// Finds sessions and agents by the ids and names in a request.
 #[derive(Clone)]

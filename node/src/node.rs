@@ -27,16 +27,15 @@ use crate::{
     cluster::view::ClusterView,
     gateway,
     late::Late,
-    llm::Llm,
     services::{Services, ServicesParts, ServicesSettings},
     sidecar::Sidecars,
-    skill::Skills,
-    store::SessionStore,
     team::TeamLibrary,
-    telemetry,
-    tools::{CallBounds, ToolCatalogue},
     workspace::Workspaces,
 };
+use planck_providers::Llm;
+use planck_store::SessionStore;
+use planck_toolbox::skill::Skills;
+use planck_toolbox::{CallBounds, ToolCatalogue};
 
 /// How long a node that leaves waits for its tasks to end.
 const LEAVE: Duration = Duration::from_secs(10);
@@ -165,7 +164,7 @@ impl Node {
                 .spawn(restarted("the search for sidecars", looking));
         }
         let vitals = Arc::downgrade(&self);
-        telemetry::vitals::register(vitals);
+        planck_telemetry::vitals::register(vitals);
         let info = services.placement.local().info();
         tracing::info!(node = %info.id, name = info.name, "the node is in service");
         Ok(RunningNode {

@@ -24,8 +24,9 @@ pub(crate) use hosting::claim_request;
 use self::spawn_batcher::SpawnBatcher;
 use crate::{
     actor::Host, base::Base, cluster::view::ClusterView, lookup::Lookup, peers::Peers,
-    store::SessionStore, team_registry::TeamRegistry,
+    team_registry::TeamRegistry,
 };
+use planck_store::SessionStore;
 
 /// The service that chooses nodes for agents, and starts the agents for which this node is chosen.
 pub struct Placement {

@@ -12,18 +12,18 @@ use crate::{
     base::Base,
     bus::Bus,
     cluster::{decisions::Decisions, registry::ClusterRegistry, view::ClusterView},
-    llm::Llm,
     lookup::Lookup,
     peers::Peers,
     placement::{LocalNode, LocalSettings, Placement, PlacementParts},
     sessions::{Sessions, SessionsLimits, SessionsParts},
     sidecar::Sidecars,
-    store::SessionStore,
     takeover::{Takeover, TakeoverParts, TakeoverSettings},
     team::TeamLibrary,
     team_registry::TeamRegistry,
     workspace::Workspaces,
 };
+use planck_providers::Llm;
+use planck_store::SessionStore;
 
 /// The services of a node and the resources that they share.
 pub struct Services {

@@ -41,11 +41,11 @@ use crate::{
     lookup::Lookup,
     peers::Peers,
     placement::Placement,
-    store::{SessionRecord, SessionStore},
     takeover::Takeover,
     team::TeamLibrary,
     team_registry::TeamRegistry,
 };
+use planck_store::{SessionRecord, SessionStore};
 
 /// The operations on sessions and their agents.
 pub struct Sessions {

@@ -28,10 +28,8 @@ pub use self::{
 };
 
 use self::{directory::Directory, info::SidecarOffer, names::assign_names};
-use crate::{
-    bus::Bus,
-    tools::{Tool, ToolCatalogue},
-};
+use crate::bus::Bus;
+use planck_toolbox::{Tool, ToolCatalogue};
 
 /// The maximum time to wait for the first search for sidecars. An agent waits if it may need a tool
 /// or a compactor of a sidecar.

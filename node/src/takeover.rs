@@ -36,9 +36,9 @@ use crate::{
     lookup::Lookup,
     peers::Peers,
     placement::Placement,
-    store::SessionStore,
     team_registry::TeamRegistry,
 };
+use planck_store::SessionStore;
 
 /// The service that takes sessions up, moves them to other nodes, and closes them.
 pub struct Takeover {

@@ -27,10 +27,10 @@ use crate::{
     late::Late,
     model::ToolSpec,
     services::Services,
-    store::{AgentRecord, NewInput},
     team::roster::{self, NoTarget},
-    tools::{Invocation, Tool, ToolOutcome},
 };
+use planck_store::{AgentRecord, NewInput};
+use planck_toolbox::{Invocation, Tool, ToolOutcome};
 
 /// A tool's handle to the services of the node.
 #[derive(Clone)]

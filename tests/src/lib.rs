@@ -21,6 +21,7 @@ pub mod recorder;
 pub mod registry;
 pub mod run;
 pub mod sdk;
+pub mod sqlite;
 pub mod stream_client;
 pub mod terminal;
 pub mod watch;

@@ -189,7 +189,7 @@ impl World {
             command.env("PLANCK_NATS_REPLICAS", "3");
         }
         if is_kept() {
-            command.env("RUST_LOG", "planck_node=debug");
+            command.env("RUST_LOG", "planck=debug");
         }
         command.env("PLANCK_MODELS_DEFAULT", "scripted:test");
         command.env(

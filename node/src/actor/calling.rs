@@ -9,10 +9,10 @@ use tracing::{Instrument, Span};
 use super::{held::HeldChunks, spans::record_answer, work::Answers};
 use crate::{
     agent::{Input, Ticket},
-    llm::{Clients, Provider, ReplyProgress, WireRequest},
     model::{Failure, FailureKind, Finish},
-    telemetry::content::ReplyContent,
 };
+use planck_providers::{Clients, Provider, ReplyProgress, WireRequest};
+use planck_telemetry::content::ReplyContent;
 
 /// An encoded request to a model, with the clients and the span for sending it.
 pub struct PreparedCall {

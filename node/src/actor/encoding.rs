@@ -3,10 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::{
-    agent::Agent,
-    llm::{Encoder, Provider, RequestHead, WireRequest},
-};
+use crate::agent::Agent;
+use planck_providers::{Encoder, Provider, RequestHead, WireRequest};
 
 #[derive(Default)]
 pub struct Encoding {

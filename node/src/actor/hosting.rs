@@ -7,11 +7,9 @@ use planck_common::{AgentId, event::Event};
 use tokio::time::Instant;
 
 use super::parts::SessionContext;
-use crate::{
-    agent::{Memory, OpenTurn},
-    store::AgentRecord,
-    tools::Toolbox,
-};
+use crate::agent::{Memory, OpenTurn};
+use planck_store::AgentRecord;
+use planck_toolbox::Toolbox;
 
 /// An agent whose lease this node holds.
 #[derive(Clone)]

@@ -11,15 +11,10 @@ use planck_common::{
 use tokio::time::Instant;
 
 use super::{Hosting, activity::ActivityCounts, queues::Queues};
-use crate::{
-    agent::Settings,
-    bus::Bus,
-    llm::Llm,
-    permit::Permit,
-    sidecar::Sidecars,
-    store::SessionStore,
-    tools::{CallBounds, Toolbox},
-};
+use crate::{agent::Settings, bus::Bus, permit::Permit, sidecar::Sidecars};
+use planck_providers::Llm;
+use planck_store::SessionStore;
+use planck_toolbox::{CallBounds, Toolbox};
 
 /// The services and settings of the node that its actors use.
 pub struct ActorContext {

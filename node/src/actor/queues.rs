@@ -9,7 +9,7 @@ use std::{
 use planck_common::{NodeId, SessionId};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::store::{SessionStore, queue::AppendQueue};
+use planck_store::{SessionStore, queue::AppendQueue};
 
 #[derive(Clone)]
 pub struct Queues(Arc<QueuesInner>);

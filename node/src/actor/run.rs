@@ -30,11 +30,9 @@ use super::{
     spans::Spans,
     work::ActorWork,
 };
-use crate::{
-    agent::{Agent, Command, Effect, Input, NewInput, StoredInput},
-    llm::Clients,
-    tools::{Runner, Toolbox},
-};
+use crate::agent::{Agent, Command, Effect, Input, NewInput, StoredInput};
+use planck_providers::Clients;
+use planck_toolbox::{Runner, Toolbox};
 
 /// How long an agent is idle before it rests and frees memory. An agent that was idle for this time
 /// is unlikely to send a request soon.

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{runtime, sync::oneshot};
 
-use crate::llm::{Clients, HttpClientError};
+use planck_providers::{Clients, HttpClientError};
 
 /// The threads of the actors. They end when this is dropped.
 pub struct Runtimes {

@@ -14,12 +14,12 @@ use super::queues::QueueHold;
 use crate::{
     agent::{Entry, Input, Mark, Save, Ticket, Unstorable, input::Saved},
     bus::{Bus, Published},
-    store::{
-        LeaseRelease, StoreError,
-        queue::{AppendError, PendingSave, Receipt, WrittenRows},
-    },
-    telemetry::metrics,
 };
+use planck_store::{
+    LeaseRelease, StoreError,
+    queue::{AppendError, PendingSave, Receipt, WrittenRows},
+};
+use planck_telemetry::metrics;
 
 /// An agent's access to the log of its session, with its saves in flight.
 pub struct Saves {

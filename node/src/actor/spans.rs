@@ -17,9 +17,9 @@ use super::parts::ActorIdentity;
 use crate::{
     agent::Entry,
     model::{Failure, Finish},
-    telemetry::{content, genai, metrics},
-    tools::{ABORTED, ToolOutcome},
 };
+use planck_telemetry::{content, genai, metrics};
+use planck_toolbox::{ABORTED, ToolOutcome};
 
 /// The outcome that telemetry reports for a failed turn.
 const FAILED: &str = "error";

@@ -22,12 +22,10 @@ use super::{
     spans::Spans,
     work::ActorWork,
 };
-use crate::{
-    agent::{Agent, Effect, Memory, OpenTurn, Setup},
-    llm::Clients,
-    store::{AgentRecord, StoreError},
-    tools::{Runner, Toolbox},
-};
+use crate::agent::{Agent, Effect, Memory, OpenTurn, Setup};
+use planck_providers::Clients;
+use planck_store::{AgentRecord, StoreError};
+use planck_toolbox::{Runner, Toolbox};
 
 /// The pause between attempts to load an agent while the store is unreachable.
 const STORE_AWAY: Duration = Duration::from_millis(500);

@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     agent::{Input, Ticket, input::CompactionResult},
     model::{Failure, FailureKind},
-    tools::ToolOutcome,
 };
+use planck_toolbox::ToolOutcome;
 
 /// The maximum number of queued intermediate answers. While the queue is full, tasks wait, and
 /// tools drop their progress reports.

@@ -31,7 +31,7 @@ use super::{
 use proof::Proof;
 use stage::DemoStage;
 
-use crate::terminal::Drawing;
+use planck_host::terminal::Drawing;
 
 const PROMPT: &str = "Build me a command-line tool that counts words, and have it tested.";
 

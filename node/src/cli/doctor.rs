@@ -21,14 +21,9 @@ use super::{
         style::{Paint, counted},
     },
 };
-use crate::{
-    config::Config,
-    llm,
-    node::Inventory,
-    project::{ProjectStanding, SourcePart},
-    team,
-    terminal::Drawing,
-};
+use crate::{config::Config, node::Inventory, team};
+use planck_host::terminal::Drawing;
+use planck_toolbox::project::{ProjectStanding, SourcePart};
 
 /// The maximum duration of a check that waits for something outside this process.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -239,7 +234,7 @@ fn models(config: &Config) -> Vec<DoctorFinding> {
     let keys = if ready.is_empty() {
         let remedy = format!(
             "set {} or that of another provider, or use ollama",
-            llm::key_variables()
+            planck_providers::key_variables()
         );
         DoctorFinding::note("providers", "no provider has a key", remedy)
     } else {

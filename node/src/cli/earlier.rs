@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use super::output::warn;
-use crate::{config::Config, store::sqlite::stray_sessions};
+use crate::config::Config;
+use planck_store::sqlite::stray_sessions;
 
 /// The folder in which earlier versions stored sessions.
 pub const FOLDER: &str = ".planck/sessions";

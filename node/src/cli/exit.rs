@@ -11,8 +11,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::output;
 use crate::{
     bus::BusError, client::ClientError, cluster::thread::JoinError, config::Problems,
-    node::AssemblyError, store::StoreError, team::TemplateErrors,
+    node::AssemblyError, team::TemplateErrors,
 };
+use planck_store::StoreError;
 
 /// The outcome of a command that returned no error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,8 +20,8 @@ use super::{
 use crate::{
     config::{Sources, load},
     node,
-    project::{ProjectStanding, ProjectUse},
 };
+use planck_toolbox::project::{ProjectStanding, ProjectUse};
 
 /// Writes ~/.planck/config.toml, or with --project the .planck/config.toml of this folder. It names
 /// the model that agents use by default: the standard model of the first provider whose key is set.
@@ -75,7 +75,7 @@ fn of_project(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exi
         ))
         .into());
     }
-    let folder = sources.folder.join(crate::project::FOLDER);
+    let folder = sources.folder.join(planck_toolbox::project::FOLDER);
     let text = text(model);
     let file = write(&folder, 0o755, &text)?;
     let found = project::find(sources, ProjectUse::Everything)?

@@ -6,9 +6,8 @@ use super::output;
 use crate::{
     bus,
     config::{self, Config, LogFormat},
-    store,
-    telemetry::{Telemetry, TelemetryError, TelemetryOptions, metrics::Metrics},
 };
+use planck_telemetry::{Telemetry, TelemetryError, TelemetryOptions, metrics::Metrics};
 
 /// How long sending the remaining spans may take when the command ends.
 const LAST_SPANS: Duration = Duration::from_secs(3);
@@ -70,7 +69,7 @@ fn options(config: &Config) -> TelemetryOptions {
         // The default filter suppresses messages of drivers about events that Planck logs itself. A
         // filter from the user is left unchanged.
         log: if is_default {
-            [&section.log, bus::DRIVER_LOG, store::DRIVER_LOG].join(",")
+            [&section.log, bus::DRIVER_LOG, planck_store::DRIVER_LOG].join(",")
         } else {
             section.log.clone()
         },

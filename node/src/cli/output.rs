@@ -1,7 +1,7 @@
 //! Writes tables, JSON, text and drawings to standard output and standard error.
 //!
 //! All output of the commands goes through this module, which cleans text for a terminal with
-//! [`crate::terminal`]. Exceptions are the line editor, and clap's help and errors. A test checks
+//! [`planck_host::terminal`]. Exceptions are the line editor, and clap's help and errors. A test checks
 //! that no other module under `cli` names these streams or the macros that print.
 
 use std::{
@@ -14,7 +14,7 @@ use anstream::{AutoStream, ColorChoice};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::terminal::{Drawing, clean, clean_json, clean_line};
+use planck_host::terminal::{Drawing, clean, clean_json, clean_line};
 
 /// Standard output or standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,13 +6,11 @@ use anyhow::Context as _;
 use clap::Args;
 
 use super::{output::warn, project};
-use crate::{
-    config::{
-        Config, Loaded, Problems, Sources,
-        load::{self},
-    },
-    project::{Admitted, ProjectStanding, ProjectUse},
+use crate::config::{
+    Config, Loaded, Problems, Sources,
+    load::{self},
 };
+use planck_toolbox::project::{Admitted, ProjectStanding, ProjectUse};
 
 /// The heading under which the help of each command lists these flags.
 const HEADING: &str = "Global options";

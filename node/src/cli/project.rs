@@ -10,11 +10,9 @@ use super::{
     exit::UsageError,
     output::{Stream, question, warn},
 };
-use crate::{
-    config::Sources,
-    project::{Admitted, Ledger, Project, ProjectStanding, ProjectUse, Snapshot},
-    terminal::clean_line,
-};
+use crate::config::Sources;
+use planck_host::terminal::clean_line;
+use planck_toolbox::project::{Admitted, Ledger, Project, ProjectStanding, ProjectUse, Snapshot};
 
 pub use shown::{describe, lines};
 

@@ -19,10 +19,8 @@ use std::collections::HashMap;
 
 use planck_common::{AgentId, InputId, envelope::Envelope, event::Event};
 
-use crate::{
-    client::{ClientError, FollowEvent, Retracted},
-    terminal::{Drawing, clean_line},
-};
+use crate::client::{ClientError, FollowEvent, Retracted};
+use planck_host::terminal::{Drawing, clean_line};
 
 use floor::{Floor, OutputPiece};
 use names::AgentNames;

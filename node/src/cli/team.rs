@@ -19,9 +19,9 @@ use super::{
 use crate::{
     config::Config,
     node::Inventory,
-    project::SourcePart,
     team::{self, KnownModels, TeamContext, TeamTemplate, TemplateErrors, TemplateFile, resolve},
 };
+use planck_toolbox::project::SourcePart;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\

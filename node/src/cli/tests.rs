@@ -2,7 +2,8 @@ use clap::{CommandFactory as _, Parser as _};
 use planck_common::reply::{Code, Refusal};
 
 use super::*;
-use crate::{client::ClientError, project::ProjectSource, team::TemplateFile};
+use crate::{client::ClientError, team::TemplateFile};
+use planck_toolbox::project::ProjectSource;
 
 #[test]
 fn the_arguments_are_consistent() {
@@ -106,8 +107,8 @@ fn each_error_has_its_exit_code() {
             anyhow::Error::from(crate::bus::BusError::Away("x".into())).context("while"),
             4,
         ),
-        (crate::store::StoreError::Away("x".into()).into(), 4),
-        (crate::store::StoreError::NotFound("x".into()).into(), 3),
+        (planck_store::StoreError::Away("x".into()).into(), 4),
+        (planck_store::StoreError::NotFound("x".into()).into(), 3),
     ] {
         let told = format!("{error:#}");
         assert_eq!(

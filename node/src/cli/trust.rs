@@ -14,11 +14,9 @@ use super::{
     place::ConfigPlace,
     project::{FoundProject, describe, find, line, lines},
 };
-use crate::{
-    config::Sources,
-    project::{Ledger, LedgerLine, Project, ProjectStanding, ProjectUse, Snapshot},
-    terminal::clean_line,
-};
+use crate::config::Sources;
+use planck_host::terminal::clean_line;
+use planck_toolbox::project::{Ledger, LedgerLine, Project, ProjectStanding, ProjectUse, Snapshot};
 
 /// Nothing in a project's `.planck/` has an effect before its user trusts it. This command shows
 /// what the project contains, or what changed since it was trusted, and asks; without a terminal

@@ -17,7 +17,8 @@ use super::{
     place::ConfigPlace,
     render::style::{counted, cut, duration},
 };
-use crate::{client::Client, environment};
+use crate::client::Client;
+use planck_host::environment;
 
 /// The number of characters of an id that the list shows. More are shown if two ids begin alike.
 const SHORT: usize = 8;

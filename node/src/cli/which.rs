@@ -24,10 +24,10 @@ use super::{
 use crate::{
     client::{Client, ClientError},
     config::{Config, ConfiguredUrl},
-    project::SourcePart as ConfigPart,
     team::{self, TemplateFile},
-    terminal::clean_line,
 };
+use planck_host::terminal::clean_line;
+use planck_toolbox::project::SourcePart as ConfigPart;
 
 /// The number of recently used sessions among which `--continue` searches for one in this
 /// directory.

@@ -7,7 +7,7 @@ use planck_common::NodeId;
 use tokio::time::Instant;
 
 use super::{census::Census, recovery::NodeLife};
-use crate::store::SessionStore;
+use planck_store::SessionStore;
 
 /// How long a node may send no heartbeat and still be listed as alive. Without a cluster, another
 /// node of which the store knows nothing counts as alive until this node has run for this long.

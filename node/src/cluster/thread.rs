@@ -29,8 +29,8 @@ use crate::{
     bus::{BusError, NatsOptions},
     config::Cluster as Times,
     permit::Permit,
-    tools::process::heartbeat::ReaperHeartbeat,
 };
+use planck_toolbox::process::heartbeat::ReaperHeartbeat;
 
 /// How long a node may take to join the cluster. NATS servers that just started elect a leader
 /// first.

@@ -20,7 +20,8 @@ use super::{
     moment::Moment,
     placement::NodeCandidate,
 };
-use crate::{permit::Permit, store::SessionStore};
+use crate::permit::Permit;
+use planck_store::SessionStore;
 
 /// A node's view of its cluster. Without a cluster, the view contains only the node itself.
 pub struct ClusterView {

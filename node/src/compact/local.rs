@@ -12,9 +12,9 @@ use planck_common::{
 use super::{Material, Request};
 use crate::{
     agent::input::CompactionResult,
-    llm::{Clients, Llm, Provider, ReplyProgress, RequestHead},
     model::{Chunk, Failure},
 };
+use planck_providers::{Clients, Llm, Provider, ReplyProgress, RequestHead};
 
 /// The maximum length of the requested summary in tokens.
 const SUMMARY: u64 = 8_192;

@@ -10,7 +10,7 @@ use super::{
     setting::{ConfiguredUrl, Setting},
     values::{GivenValues, Raw},
 };
-use crate::llm::{PRESETS, Preset};
+use planck_providers::{PRESETS, Preset};
 
 /// A variable of another program that sets a key.
 #[derive(Debug, Clone, Copy)]

@@ -16,7 +16,7 @@ use super::{
     setting::Field,
     values::{GivenValues, Raw, ValueContext, Values},
 };
-use crate::project::Admitted;
+use planck_toolbox::project::Admitted;
 
 /// The sources of values. Loading a configuration reads nothing else, except for the files that
 /// values name.
@@ -46,8 +46,9 @@ impl Sources {
         let utf8 = |(name, text): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, text.into_string().ok()?))
         };
-        let environment: BTreeMap<_, _> =
-            crate::environment::variables().filter_map(utf8).collect();
+        let environment: BTreeMap<_, _> = planck_host::environment::variables()
+            .filter_map(utf8)
+            .collect();
         let home = environment
             .get("HOME")
             .filter(|home| !home.is_empty())

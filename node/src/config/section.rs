@@ -75,7 +75,7 @@ use super::{
     setting::{Field, NamedSettings},
     values::Values,
 };
-use crate::project::{Admitted, ProjectSource, SourcePart};
+use planck_toolbox::project::{Admitted, ProjectSource, SourcePart};
 
 section! {
     /// Everything that can be configured.

@@ -18,8 +18,8 @@ pub use keys::{KeyEntry, KeyList};
 pub use listen::Listen;
 pub use models_file::ModelsFile;
 pub use outside::{Authorities, HeaderText, ProxyRule};
-pub use period::Period;
 pub use permissions::RuleList;
+pub use planck_common::period::Period;
 pub use references::ConfiguredUrl;
 pub use size::Size;
 

@@ -6,7 +6,7 @@ use super::{
     load::{keys, load},
     show, *,
 };
-use crate::project::{Admitted, Ledger, Project, ProjectSource, SourcePart};
+use planck_toolbox::project::{Admitted, Ledger, Project, ProjectSource, SourcePart};
 
 struct Place {
     folder: tempfile::TempDir,
@@ -411,7 +411,10 @@ fn the_page_of_keys_is_current() {
 
 #[test]
 fn the_key_of_every_preset_has_the_usual_variable() {
-    for preset in crate::llm::PRESETS.iter().filter(|preset| preset.needs_key) {
+    for preset in planck_providers::PRESETS
+        .iter()
+        .filter(|preset| preset.needs_key)
+    {
         let usual = format!("{}_API_KEY", preset.name.to_uppercase());
         assert_eq!(preset.key_variable, Some(usual.as_str()));
     }
@@ -432,7 +435,7 @@ fn an_endpoint_may_have_any_name() {
     ];
     let config = place.load(&environment).unwrap().config;
     let house = &config.providers.by_name["house"];
-    assert_eq!(house.wire, Some(crate::llm::WireKind::Chat));
+    assert_eq!(house.wire, Some(planck_providers::WireKind::Chat));
     let headers: Vec<_> = house
         .headers
         .0

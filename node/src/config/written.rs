@@ -11,7 +11,7 @@ use super::{
     setting::{ConfiguredUrl, Setting},
     values::Raw,
 };
-use crate::secret::Secret;
+use planck_providers::secret::Secret;
 
 /// The keys of a file with their values, and the mistakes in the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

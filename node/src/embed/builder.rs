@@ -10,8 +10,8 @@ use crate::{
     client::Client,
     config::{self, Config, Sources},
     node::{self, Additions},
-    tools::Tool,
 };
+use planck_toolbox::Tool;
 
 /// The name of a runtime for which the program sets none.
 const NAME: &str = "embedded";

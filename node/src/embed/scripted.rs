@@ -13,10 +13,8 @@ use planck_common::{
 };
 use serde_json::Value;
 
-use crate::{
-    llm::{self, Clients, Encoder, Provider, RequestHead},
-    model::{Chunk, Failure, FailureKind, Finish},
-};
+use crate::model::{Chunk, Failure, FailureKind, Finish};
+use planck_providers::{Clients, Encoder, Provider, RequestHead};
 
 /// The name of the provider, which precedes the names of the models.
 pub(super) const PROVIDER: &str = "scripted";
@@ -159,8 +157,8 @@ impl Provider for ScriptedProvider {
         &self,
         _: &Clients,
         model: &str,
-        _: llm::WireRequest,
-    ) -> BoxStream<'static, Result<llm::ReplyProgress, Failure>> {
+        _: planck_providers::WireRequest,
+    ) -> BoxStream<'static, Result<planck_providers::ReplyProgress, Failure>> {
         let (pieces, pace) = match self.next(model) {
             Ok((reply, pace)) => (pieces(reply), pace),
             Err(why) => (
@@ -184,12 +182,12 @@ struct Unread;
 impl Encoder for Unread {
     fn push(&mut self, _: &MessageBody) {}
 
-    fn request(&self) -> llm::WireRequest {
-        llm::WireRequest::default()
+    fn request(&self) -> planck_providers::WireRequest {
+        planck_providers::WireRequest::default()
     }
 }
 
-fn pieces(reply: Reply) -> Vec<Result<llm::ReplyProgress, Failure>> {
+fn pieces(reply: Reply) -> Vec<Result<planck_providers::ReplyProgress, Failure>> {
     let (chunks, stop) = match reply {
         Reply::Failure(why) => return vec![Err(Failure::new(FailureKind::Refused, why))],
         Reply::Text(text) => (text_chunks(&text), StopReason::End),
@@ -197,8 +195,8 @@ fn pieces(reply: Reply) -> Vec<Result<llm::ReplyProgress, Failure>> {
     };
     let pieces = chunks
         .into_iter()
-        .map(|chunk| Ok(llm::ReplyProgress::Chunks(vec![chunk])));
-    let finish = llm::ReplyProgress::Finished(Finish::new(stop, Usage::default()));
+        .map(|chunk| Ok(planck_providers::ReplyProgress::Chunks(vec![chunk])));
+    let finish = planck_providers::ReplyProgress::Finished(Finish::new(stop, Usage::default()));
     pieces.chain([Ok(finish)]).collect()
 }
 

@@ -6,10 +6,8 @@ use async_trait::async_trait;
 use planck_sidecar::local::{LocalCall, LocalTool};
 use serde_json::value::RawValue;
 
-use crate::{
-    model::ToolSpec,
-    tools::{BadTool, CallProgress, Invocation, Tool, ToolOutcome},
-};
+use crate::model::ToolSpec;
+use planck_toolbox::{BadTool, CallProgress, Invocation, Tool, ToolOutcome};
 
 /// A tool of the program, as an entry in the runtime's catalogue.
 pub(super) struct ProgramTool {

@@ -9,11 +9,11 @@ use tempfile::TempDir;
 
 use crate::{
     config::{Sources, load},
-    project::ProjectSource,
-    skill::Skills,
     team::{self, TemplateFile},
-    tools::external,
 };
+use planck_toolbox::external;
+use planck_toolbox::project::ProjectSource;
+use planck_toolbox::skill::Skills;
 
 /// Writes a file and loads it. The first byte chooses the kind of the file, and the other bytes are
 /// its content.

@@ -24,10 +24,10 @@ use crate::{
     bus::{Bus, MemoryBus, MemoryHub},
     config::{Sources, load},
     node::{self, RunningNode},
-    store::{
-        SessionStore,
-        sqlite::{SqliteOptions, SqliteStore},
-    },
+};
+use planck_store::{
+    SessionStore,
+    sqlite::{SqliteOptions, SqliteStore},
 };
 
 /// The deadline for an answer. A command that takes longer counts as a hang.

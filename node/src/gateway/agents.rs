@@ -17,8 +17,8 @@ use crate::{
     agent::Command,
     services::Services,
     sessions::{AgentHost, CommandOrigin},
-    store::AgentRecord,
 };
+use planck_store::AgentRecord;
 
 pub(super) async fn one(
     services: &Services,

@@ -20,8 +20,8 @@ use crate::{
     bus::CommandHandler,
     lookup::{find_agent, find_session},
     sessions::{read_outcome, store_answer},
-    store::{SessionRecord, SessionStore},
 };
+use planck_store::{SessionRecord, SessionStore};
 
 /// The data from which the commands are answered.
 pub struct ReadOnly {

@@ -9,8 +9,8 @@ use super::{CommandReply, IncomingCommand, ok, page, read};
 use crate::{
     services::Services,
     sessions::{CommandOrigin, PromptTarget, checked_author},
-    store::{AgentRecord, SessionRecord, SessionStore},
 };
+use planck_store::{AgentRecord, SessionRecord, SessionStore};
 
 pub(super) async fn all(
     services: &Services,

@@ -25,20 +25,20 @@ use crate::{
     cluster::{registry::ClusterRegistry, thread::JoinError},
     compact,
     config::Config,
-    llm::{self, Llm, Provider},
     placement::LocalSettings,
-    project::{NameClash, SourcePart},
     services::ServicesSettings,
     sessions::SessionsLimits,
     sidecar::Sidecars,
-    skill::Skills,
-    store::{SessionStore, StoreError},
     takeover::TakeoverSettings,
     team::{KnownModels, TeamContext, TeamLibrary},
-    telemetry::instance,
-    tools::{BadTool, ReaperHeartbeat, Tool},
     workspace::Workspaces,
 };
+use planck_providers::{Llm, Provider};
+use planck_store::{SessionStore, StoreError};
+use planck_telemetry::instance;
+use planck_toolbox::project::{NameClash, SourcePart};
+use planck_toolbox::skill::Skills;
+use planck_toolbox::{BadTool, ReaperHeartbeat, Tool};
 
 /// Why a node could not be built, and how the user can correct that.
 #[derive(Debug, thiserror::Error)]
@@ -321,11 +321,12 @@ fn runtimes(config: &Config) -> Result<Runtimes, AssemblyError> {
         .node
         .threads
         .map_or(cores, |threads| threads as usize);
-    let client = llm::ClientOptions {
+    let client = planck_providers::ClientOptions {
         connect: config.providers.connect_timeout.0,
-        ..llm::ClientOptions::default()
+        ..planck_providers::ClientOptions::default()
     };
-    Runtimes::start(threads, || llm::Clients::new(&client)).map_err(AssemblyError::Threads)
+    Runtimes::start(threads, || planck_providers::Clients::new(&client))
+        .map_err(AssemblyError::Threads)
 }
 
 fn settings(config: &Config) -> NodeSettings {

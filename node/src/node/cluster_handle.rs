@@ -26,8 +26,8 @@ use crate::{
         thread::{self, ClusterFact, JoinError, JoinOptions, Joined},
     },
     config::Cluster as Times,
-    tools::ReaperHeartbeat,
 };
+use planck_toolbox::ReaperHeartbeat;
 
 /// The parts for joining a cluster.
 pub struct Joining {

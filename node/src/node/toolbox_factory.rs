@@ -8,15 +8,11 @@ use async_trait::async_trait;
 use planck_common::spec::AgentSpec;
 
 use crate::{
-    actor::ToolboxFactory,
-    late::Late,
-    services::Services,
-    sidecar::Sidecars,
-    skill::{self, Skills},
-    team::tool_names,
+    actor::ToolboxFactory, late::Late, services::Services, sidecar::Sidecars, team::tool_names,
     team_tools,
-    tools::{Tool, ToolCatalogue, Toolbox, outside::OutsideTool},
 };
+use planck_toolbox::skill::{self, Skills};
+use planck_toolbox::{Tool, ToolCatalogue, Toolbox, outside::OutsideTool};
 
 pub(super) struct NodeToolboxes {
     catalogue: ToolCatalogue,

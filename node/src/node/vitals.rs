@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use tokio::time::timeout;
 
 use super::Node;
-use crate::telemetry::vitals::{Gauges, Vitals};
+use planck_telemetry::vitals::{Gauges, Vitals};
 
 #[async_trait]
 impl Vitals for Node {

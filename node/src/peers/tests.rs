@@ -18,8 +18,8 @@ use super::*;
 use crate::{
     bus::{MemoryBus, MemoryHub, ServiceGuard},
     cluster::{census::Census, registry::placeholder_record},
-    store::sqlite::{SqliteOptions, SqliteStore},
 };
+use planck_store::sqlite::{SqliteOptions, SqliteStore};
 
 const SOON: Duration = Duration::from_secs(5);
 

@@ -14,10 +14,8 @@ use planck_common::{
 use serde_json::Map;
 
 use super::Placement;
-use crate::{
-    cluster::placement::{self, NoPlace, NodeCandidate, NodeNeeds},
-    store::{AgentRecord, NewAgent, SessionRecord},
-};
+use crate::cluster::placement::{self, NoPlace, NodeCandidate, NodeNeeds};
+use planck_store::{AgentRecord, NewAgent, SessionRecord};
 
 /// The maximum number of nodes that are asked before a spawn fails.
 pub(crate) const TRIES: usize = 4;

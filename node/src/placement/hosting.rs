@@ -14,10 +14,8 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::{Placement, admission::AdmissionPermit};
-use crate::{
-    actor::{Hosting, Opening, parts::SessionContext},
-    store::{AgentRecord, HeldLease, LeadIncarnation, LeaseClaim},
-};
+use crate::actor::{Hosting, Opening, parts::SessionContext};
+use planck_store::{AgentRecord, HeldLease, LeadIncarnation, LeaseClaim};
 
 /// The maximum time that tools wait for the tools of a dead node to end.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);

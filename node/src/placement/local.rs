@@ -15,9 +15,9 @@ use crate::{
     actor::Host,
     base::Base,
     cluster::{heartbeat::NodeLoad, placement::NodeCandidate, view::ClusterView},
-    llm::Llm,
     lookup::Lookup,
 };
+use planck_providers::Llm;
 
 /// The properties that a node announces to others.
 #[derive(Debug, Clone)]

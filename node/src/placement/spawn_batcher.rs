@@ -24,9 +24,9 @@ use crate::{
     actor::{Hosting, Opening, parts::SessionContext},
     agent::Memory,
     cluster::cascade::TeamIncarnation,
-    store::{
-        AgentCreation, AgentRecord, HeldLease, LeadIncarnation, NewAgent, NewInput, NewMember,
-    },
+};
+use planck_store::{
+    AgentCreation, AgentRecord, HeldLease, LeadIncarnation, NewAgent, NewInput, NewMember,
 };
 
 /// The maximum number of agents in a batch.

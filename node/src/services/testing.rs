@@ -24,8 +24,8 @@ use crate::{
     config::{self, Config, Period},
     node::{self, RunningNode},
     sessions::CommandOrigin,
-    store::{AgentRecord, NewInput, PutResult, SessionRecord, sqlite::tests::refuse_removal},
 };
+use planck_store::{AgentRecord, NewInput, PutResult, SessionRecord};
 
 /// How long a test waits for an expected state.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -87,7 +87,9 @@ impl World {
     /// Makes the file of a session refuse its removal.
     pub(crate) async fn refuse_removal(&self, session: &Started) {
         let name = format!("sessions/{}_{}.db", session.session_id, session.name);
-        refuse_removal(&self.folder.path().join(name)).await;
+        planck_tests::sqlite::refuse_removal(&self.folder.path().join(name))
+            .await
+            .unwrap();
     }
 
     /// Returns a request for a session with these members. The member `lead` is the orchestrator.

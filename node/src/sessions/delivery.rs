@@ -11,8 +11,8 @@ use super::Sessions;
 use crate::{
     actor::{ArrivalOutcome, Hosting, Opening, host::NotHere},
     agent::OpenTurn,
-    store::{AgentRecord, NewInput, StoredInput},
 };
+use planck_store::{AgentRecord, NewInput, StoredInput};
 
 impl Sessions {
     /// Notifies the host of an agent about an input that was just committed. `node` is the host

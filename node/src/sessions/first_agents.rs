@@ -15,8 +15,8 @@ use crate::{
     actor::{AT_ONCE, Hosting, Opening, parts::SessionContext},
     agent::Memory,
     placement::{AdmissionPermit, AgentNodes, claim_request},
-    store::{AgentRecord, NewInput, NewSession, SessionRecord},
 };
+use planck_store::{AgentRecord, NewInput, NewSession, SessionRecord};
 
 /// The incarnation of a new session's team.
 const FIRST: i64 = 1;

@@ -13,10 +13,8 @@ use planck_common::{
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{CommandOrigin, Sessions, work::Work};
-use crate::{
-    bus::truncate,
-    store::{InputOutcome, LogRow, SessionRecord, SessionStore, WorkInput},
-};
+use crate::bus::truncate;
+use planck_store::{InputOutcome, LogRow, SessionRecord, SessionStore, WorkInput};
 
 /// The maximum number of callers that wait on this node. Further callers are answered at once, so
 /// that enough of the requests that a node answers at a time are left for others.

@@ -10,10 +10,8 @@ use planck_common::{
 };
 
 use super::{Sessions, author::checked_author};
-use crate::{
-    actor::ArrivalOutcome,
-    store::{AgentRecord, InputOutcome, NewInput, PutResult, StoredInput},
-};
+use crate::actor::ArrivalOutcome;
+use planck_store::{AgentRecord, InputOutcome, NewInput, PutResult, StoredInput};
 
 /// The agent to which a prompt goes.
 pub struct PromptTarget {

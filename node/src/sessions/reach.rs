@@ -13,10 +13,8 @@ use planck_common::{
 use serde::de::IgnoredAny;
 
 use super::Sessions;
-use crate::{
-    store::{AgentRecord, SessionRecord},
-    takeover::IfClosed,
-};
+use crate::takeover::IfClosed;
+use planck_store::{AgentRecord, SessionRecord};
 
 /// How long the session's host may take to take up the agents that have no host.
 const RESUME: Duration = Duration::from_secs(5);

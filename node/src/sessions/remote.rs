@@ -20,11 +20,8 @@ use super::{
     AgentHost, Sessions,
     reach::{MemberPlaces, without_host},
 };
-use crate::{
-    actor::AT_ONCE,
-    agent::Command,
-    store::{AgentRecord, SessionRecord},
-};
+use crate::{actor::AT_ONCE, agent::Command};
+use planck_store::{AgentRecord, SessionRecord};
 
 /// How long the host may take to perform a command that was passed on. Closing a session is slow
 /// because it waits until processes on other nodes have ended.

@@ -23,9 +23,9 @@ use crate::{
     actor::{AT_ONCE, Hosting, Opening},
     agent::OpenTurn,
     bus::Published,
-    store::{AgentRecord, RewindOutcome, SessionRecord, StoreError},
     takeover::Purpose,
 };
+use planck_store::{AgentRecord, RewindOutcome, SessionRecord, StoreError};
 
 /// How many times a rewind is sent if its outcome is unknown, and the pause between the attempts.
 const TRIES: u32 = 3;

@@ -20,12 +20,12 @@ use super::{
 use crate::{
     cluster::placement::NodeNeeds,
     placement::{AgentNodes, TRIES, choose, is_of_that_node, wanted},
-    store::{Created, NewAgent, NewInput, NewSession, SessionRecord},
     takeover::IfClosed,
     team::agents_file::{self, Instructions},
-    tools::{catalogue::ToolEntry, outside::OutsideTool},
     workspace::{self, ChosenWorkspace, WorkspaceDir},
 };
+use planck_store::{Created, NewAgent, NewInput, NewSession, SessionRecord};
+use planck_toolbox::{catalogue::ToolEntry, outside::OutsideTool};
 
 /// How long another node may take to answer a request to start a session.
 const START: Duration = Duration::from_secs(15);

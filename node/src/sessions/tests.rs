@@ -27,8 +27,8 @@ use crate::{
         Services,
         testing::{TestNode, World},
     },
-    store::{AgentRecord, Created, NewAgent, NewInput, NewSession, PutResult},
 };
+use planck_store::{AgentRecord, Created, NewAgent, NewInput, NewSession, PutResult};
 
 fn prompt(text: &str) -> Prompt {
     serde_json::from_value(value!({ "text": text })).unwrap()

@@ -18,9 +18,9 @@ use super::{Sessions, author::checked_author, prompt::bounded};
 use crate::{
     agent::permission::{self, CallFacts},
     nul,
-    store::{AnswerOutcome, SessionRecord, SessionStore, nobody_answered},
-    tools::schema::CompiledSchema,
 };
+use planck_store::{AnswerOutcome, SessionRecord, SessionStore, nobody_answered};
+use planck_toolbox::schema::CompiledSchema;
 
 impl Sessions {
     pub async fn waits(&self, filter: ListWaits) -> Result<Waits, Refusal> {

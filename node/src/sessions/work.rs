@@ -12,7 +12,7 @@ use planck_common::{
     command::{AgentState, WorkState},
 };
 
-use crate::store::{InputOutcome, InputReader, WorkInput, WorkRows};
+use planck_store::{InputOutcome, InputReader, WorkInput, WorkRows};
 
 /// The work that a prompt caused, or the open work of a session, as of the moment at which its rows
 /// were read.

@@ -14,10 +14,8 @@ use planck_common::{
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    bus::{Bus, BusError, ReplyStream, StreamedReply},
-    tools::CallProgress,
-};
+use crate::bus::{Bus, BusError, ReplyStream, StreamedReply};
+use planck_toolbox::CallProgress;
 
 /// The pause before a request is repeated because no instance received it. An instance may just be
 /// moving to another NATS server.

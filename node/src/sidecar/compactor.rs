@@ -17,10 +17,8 @@ use super::{
     info::{OfferKind, SidecarOffer},
     lock,
 };
-use crate::{
-    bus::{BusError, StreamedReply},
-    telemetry::metrics,
-};
+use crate::bus::{BusError, StreamedReply};
+use planck_telemetry::metrics;
 
 /// The time for which a compactor is not asked again after it did not answer in time.
 const REST: Duration = Duration::from_secs(300);

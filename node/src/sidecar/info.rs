@@ -12,7 +12,8 @@ use planck_common::{
 };
 use serde_json::{Value, value::RawValue};
 
-use crate::{model::ToolSpec, tools::schema::CompiledSchema};
+use crate::model::ToolSpec;
+use planck_toolbox::schema::CompiledSchema;
 
 /// One running instance of a sidecar.
 #[derive(Debug, Clone)]

@@ -110,7 +110,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::tools::spec;
+    use planck_toolbox::spec;
 
     fn offer(name: &str) -> SidecarOffer {
         let tool = spec(

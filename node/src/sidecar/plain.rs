@@ -10,8 +10,8 @@ use crate::{
     bus::Bus,
     config::{Config, PlainTool},
     model::ToolSpec,
-    tools::Tool,
 };
+use planck_toolbox::Tool;
 
 /// Returns the configured tools. This function reports no mistakes. The configuration checks for
 /// some of them, and the catalogue finds the others when the tools are added.

@@ -20,12 +20,9 @@ use super::{
     info::{OfferKind, SidecarOffer},
     names::NamedTool,
 };
-use crate::{
-    bus::Bus,
-    model::ToolSpec,
-    telemetry::metrics,
-    tools::{Invocation, Tool, ToolOutcome},
-};
+use crate::{bus::Bus, model::ToolSpec};
+use planck_telemetry::metrics;
+use planck_toolbox::{Invocation, Tool, ToolOutcome};
 
 /// The argument with which a model can set the idle time-out of a call.
 const TIMEOUT: &str = "timeout_ms";

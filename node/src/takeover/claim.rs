@@ -19,9 +19,9 @@ use crate::{
         recovery::{self, LeadFacts, LeadStep, LedTeam, MemberFacts, MemberPlan, MemberStep},
     },
     placement::claim_request,
-    store::{AgentRecord, HeldLease, LeadIncarnation, LeaseClaim, SessionRecord, Stray},
-    telemetry::metrics,
 };
+use planck_store::{AgentRecord, HeldLease, LeadIncarnation, LeaseClaim, SessionRecord, Stray};
+use planck_telemetry::metrics;
 
 /// The reason for taking a session up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

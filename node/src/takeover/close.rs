@@ -14,11 +14,8 @@ use planck_common::{
 use tokio::time::Duration;
 
 use super::{SessionGuard, Takeover, claim::Purpose, maintenance::UnfinishedClose};
-use crate::{
-    actor::AT_ONCE,
-    agent::Command,
-    store::{AgentRecord, LeaseRelease, SessionRecord},
-};
+use crate::{actor::AT_ONCE, agent::Command};
+use planck_store::{AgentRecord, LeaseRelease, SessionRecord};
 
 /// The reason that is recorded when sessions or members end because their node died.
 const LOST: &str = "node_lost";

@@ -11,7 +11,8 @@ use planck_common::{
 use tokio::time::{Instant, sleep};
 
 use super::Takeover;
-use crate::{actor::AT_ONCE, placement::claim_request, store::AgentRecord};
+use crate::{actor::AT_ONCE, placement::claim_request};
+use planck_store::AgentRecord;
 
 /// The time between two checks of which agents can move.
 const LOOK: Duration = Duration::from_millis(50);

@@ -8,10 +8,8 @@ use planck_common::{SessionId, command::Wake, event::Event, reply::Refusal};
 use tokio::time::timeout;
 
 use super::Takeover;
-use crate::{
-    agent::Command,
-    store::{SessionRecord, StoreError},
-};
+use crate::agent::Command;
+use planck_store::{SessionRecord, StoreError};
 
 /// How long an orchestrator may take to record the end of a worker. After that, a sweep reports the
 /// end again.

@@ -27,8 +27,8 @@ use crate::{
         moment::Moment,
         recovery::{self, LeadStep, TeamHost},
     },
-    store::{AgentRecord, HeldLease, LeaseClaim, SessionRecord, StoreError},
 };
+use planck_store::{AgentRecord, HeldLease, LeaseClaim, SessionRecord, StoreError};
 
 /// How long the state machine may run. If the registry is unreachable for longer, the next sweep
 /// tries again.

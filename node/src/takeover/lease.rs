@@ -5,11 +5,9 @@ use std::collections::BTreeSet;
 use planck_common::{NodeId, SessionId};
 
 use super::Takeover;
-use crate::{
-    cluster::recovery::LeaseHolder,
-    store::{AgentRecord, HeldLease, LeaseClaim, StoreError},
-    telemetry::metrics,
-};
+use crate::cluster::recovery::LeaseHolder;
+use planck_store::{AgentRecord, HeldLease, LeaseClaim, StoreError};
+use planck_telemetry::metrics;
 
 impl Takeover {
     /// Claims a lease. Returns `None` if its epoch has changed, or if the orchestrator does not

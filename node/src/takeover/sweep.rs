@@ -15,8 +15,8 @@ use super::{IfClosed, Purpose, Takeover, maintenance::UnfinishedClose};
 use crate::{
     actor::host::MissingAgents,
     cluster::recovery::{self, SweepSchedule, SweepStep},
-    store::{SessionRecord, StoreError, Stray},
 };
+use planck_store::{SessionRecord, StoreError, Stray};
 
 impl Takeover {
     /// Sweeps at the times of [`SweepSchedule`] and whenever a sweep is requested, until `stop` is

@@ -7,9 +7,9 @@ use planck_common::{NodeId, command::StopTeam, registry::TeamEnd};
 use crate::{
     cluster::{claiming::ClaimInput, view::ClusterView},
     peers::Peers,
-    store::SessionRecord,
     team_registry::TeamRegistry,
 };
+use planck_store::SessionRecord;
 
 /// How long another node may take to stop its members of a team.
 const STOPPING: Duration = Duration::from_millis(1_500);

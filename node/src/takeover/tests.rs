@@ -20,8 +20,8 @@ use crate::{
         Services,
         testing::{TestNode, World},
     },
-    store::{LeadIncarnation, LeaseClaim},
 };
+use planck_store::{LeadIncarnation, LeaseClaim};
 
 fn takeover(node: &TestNode) -> &Takeover {
     &node.services().takeover

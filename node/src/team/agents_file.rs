@@ -9,10 +9,8 @@ use std::{ffi::OsStr, os::unix::fs::MetadataExt as _, path::Path};
 
 use nix::unistd::Uid;
 
-use crate::{
-    environment,
-    regular_file::{FileRefused, OpenFolder},
-};
+use planck_host::environment;
+use planck_host::regular_file::{FileRefused, OpenFolder};
 
 const FILE: &str = "AGENTS.md";
 

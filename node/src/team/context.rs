@@ -12,11 +12,9 @@ use planck_common::{
 };
 
 use super::mistake::{Mistakes, did_you_mean};
-use crate::{
-    config::{Config, ConfiguredUrl},
-    llm::{Addresses, PRESETS, key_variables, keyless},
-    project::NameClash,
-};
+use crate::config::{Config, ConfiguredUrl};
+use planck_providers::{Addresses, PRESETS, key_variables, keyless};
+use planck_toolbox::project::NameClash;
 
 /// The values that members inherit, and the names that they may use.
 #[derive(Debug, Clone, Default)]

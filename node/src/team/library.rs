@@ -12,7 +12,7 @@ use planck_common::{
 use super::{
     TeamContext, TeamTemplate, TemplateError, context::NO_ADDRESS, find, list, load, resolve,
 };
-use crate::project::ProjectSource;
+use planck_toolbox::project::ProjectSource;
 
 /// The teams of a node.
 pub struct TeamLibrary {

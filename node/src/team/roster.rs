@@ -2,7 +2,7 @@
 
 use planck_common::AgentId;
 
-use crate::store::{AgentRecord, NAMESAKES};
+use planck_store::{AgentRecord, NAMESAKES};
 
 /// The maximum number of members that an error about an unknown name lists.
 const SHOWN: usize = 50;

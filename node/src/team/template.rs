@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::mistake::{Mistakes, TemplateError, TemplateErrors, did_you_mean};
 use super::resolve;
-use crate::project::{NameClash, ProjectSource};
+use planck_toolbox::project::{NameClash, ProjectSource};
 
 /// The name of the file that describes a team.
 const FILE: &str = "TEAM.json";

@@ -13,7 +13,7 @@ use planck_common::{
 use serde_json::json;
 
 use super::*;
-use crate::project::{NameClash, ProjectSource};
+use planck_toolbox::project::{NameClash, ProjectSource};
 
 fn context() -> TeamContext {
     TeamContext {

@@ -1,6 +1,6 @@
 //! The names of the tools for team work and for skills, and of the default tools.
 
-pub use crate::tools::catalogue::canonical;
+pub use planck_toolbox::catalogue::canonical;
 
 /// The tools of an agent whose spec names none.
 pub const DEFAULT: [&str; 4] = ["bash", "edit", "read", "write"];

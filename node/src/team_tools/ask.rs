@@ -12,12 +12,9 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::{CallerContext, Services, ServicesHandle, arguments, outcome, roster, spec};
-use crate::{
-    actor::waiters::Waiter,
-    model::ToolSpec,
-    store::{AgentRecord, AskOutcome, InputOutcome, NewInput, StoredInput},
-    tools::{Invocation, Tool, ToolOutcome},
-};
+use crate::{actor::waiters::Waiter, model::ToolSpec};
+use planck_store::{AgentRecord, AskOutcome, InputOutcome, NewInput, StoredInput};
+use planck_toolbox::{Invocation, Tool, ToolOutcome};
 
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// How often the asker reads the question's row, because the notification of an answer may be lost.

@@ -8,11 +8,9 @@ use planck_common::{
 use serde::Deserialize;
 
 use super::{ServicesHandle, arguments, outcome, spec};
-use crate::{
-    model::ToolSpec,
-    store::PutResult,
-    tools::{Invocation, Tool, ToolOutcome},
-};
+use crate::model::ToolSpec;
+use planck_store::PutResult;
+use planck_toolbox::{Invocation, Tool, ToolOutcome};
 
 pub(super) struct DelegateTask {
     link: ServicesHandle,

@@ -5,11 +5,9 @@ use planck_common::{event::ToolEffect, reply::Refusal};
 use serde::Deserialize;
 
 use super::{CallerContext, ServicesHandle, arguments, outcome, roster, spec};
-use crate::{
-    model::ToolSpec,
-    store::AgentRecord,
-    tools::{Invocation, Tool, ToolOutcome},
-};
+use crate::model::ToolSpec;
+use planck_store::AgentRecord;
+use planck_toolbox::{Invocation, Tool, ToolOutcome};
 
 pub(super) struct DestroyAgent {
     link: ServicesHandle,

@@ -4,10 +4,8 @@ use async_trait::async_trait;
 use planck_common::{event::ToolEffect, reply::Refusal};
 
 use super::{ServicesHandle, arguments, destroy::DestroyArgs, outcome, spec};
-use crate::{
-    model::ToolSpec,
-    tools::{Invocation, Tool, ToolOutcome},
-};
+use crate::model::ToolSpec;
+use planck_toolbox::{Invocation, Tool, ToolOutcome};
 
 pub(super) struct InterruptAgent {
     link: ServicesHandle,

@@ -7,12 +7,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{ServicesHandle, arguments, outcome, spec};
-use crate::{
-    model::ToolSpec,
-    sessions::Sessions,
-    store::AgentRecord,
-    tools::{Invocation, Tool, ToolOutcome},
-};
+use crate::{model::ToolSpec, sessions::Sessions};
+use planck_store::AgentRecord;
+use planck_toolbox::{Invocation, Tool, ToolOutcome};
 
 /// The maximum number of members that are asked for their state at once.
 const AT_ONCE: usize = 64;

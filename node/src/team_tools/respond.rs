@@ -9,11 +9,9 @@ use planck_common::{
 use serde::Deserialize;
 
 use super::{ServicesHandle, arguments, outcome, spec};
-use crate::{
-    model::ToolSpec,
-    store::{PutResult, TaskRecord},
-    tools::{Invocation, Tool, ToolOutcome},
-};
+use crate::model::ToolSpec;
+use planck_store::{PutResult, TaskRecord};
+use planck_toolbox::{Invocation, Tool, ToolOutcome};
 
 pub(super) struct SendResponse {
     link: ServicesHandle,

@@ -16,11 +16,11 @@ use super::{CallerContext, ServicesHandle, arguments, outcome, spec};
 use crate::{
     model::ToolSpec,
     placement::wanted,
-    store::PutResult,
     team::{self, Spawned, agents_file},
-    tools::{Invocation, Tool, ToolOutcome},
     workspace,
 };
+use planck_store::PutResult;
+use planck_toolbox::{Invocation, Tool, ToolOutcome};
 
 pub(super) struct SpawnAgent {
     link: ServicesHandle,

@@ -16,43 +16,27 @@ const LIBRARIES: &[(&str, &[&str])] = &[
             "tests/",
         ],
     ),
-    ("sqlx", &["node/src/store", "tests/", "migrations/"]),
+    ("sqlx", &["store/src", "tests/", "migrations/"]),
     ("axum", &["http/", "scripted-model/"]),
 ];
 
 /// The modules of the node that are restricted, each with what it must not see: other modules as
-/// `crate::…`, or libraries.
+/// `crate::…`, or crates. Which crate may see which stands in their manifests.
 const NEVER_SEES: &[(&str, &[&str])] = &[
     ("actor", &["crate::cluster"]),
-    ("regular_file", &["crate::project", "crate::config"]),
-    (
-        "project",
-        &[
-            "crate::config",
-            "crate::cli",
-            "crate::team",
-            "crate::skill",
-            "crate::tools",
-            "crate::node",
-        ],
-    ),
-    ("llm", &["crate::agent", "planck_agent"]),
-    ("tools", &["crate::actor"]),
-    ("store", &["crate::bus", "planck_bus"]),
     (
         "cluster",
         &[
             "crate::agent",
             "planck_agent",
-            "crate::llm",
-            "crate::store::sqlite",
-            "crate::store::postgres",
+            "planck_providers",
+            "planck_store::sqlite",
+            "planck_store::postgres",
         ],
     ),
     ("team", &["crate::bus", "planck_bus"]),
-    ("skill", &["crate::bus", "planck_bus"]),
     ("sidecar", &["crate::agent", "planck_agent"]),
-    ("gateway", &["crate::llm", "crate::tools"]),
+    ("gateway", &["planck_providers", "planck_toolbox"]),
 ];
 
 /// The services of a node, and the modules that they build on or that build on them, in order. Each
@@ -95,8 +79,13 @@ fn is_runtime(path: &str) -> bool {
         "agent/src/",
         "bus/src/",
         "client/src/",
+        "host/src/",
         "http/src/",
         "node/src/",
+        "providers/src/",
+        "store/src/",
+        "telemetry/src/",
+        "toolbox/src/",
     ]
     .iter()
     .any(|folder| path.starts_with(folder))
@@ -136,14 +125,9 @@ pub fn services_know_only_those_before_them(sources: &[Source]) -> Vec<String> {
         "actor",
         "cluster",
         "compact",
-        "llm",
         "lookup",
-        "project",
         "sidecar",
-        "skill",
-        "store",
         "team",
-        "tools",
         "workspace",
     ];
     let mut breaches = Vec::new();
@@ -244,12 +228,12 @@ pub fn modules_do_not_see_what_they_must_not(sources: &[Source]) -> Vec<String> 
 /// The files that may name the process's standard output and error, and why.
 const WRITERS: &[(&str, &str)] = &[
     ("node/src/cli/output.rs", "cleans what it writes"),
-    ("node/src/terminal/log.rs", "cleans what it writes"),
+    ("host/src/terminal/log.rs", "cleans what it writes"),
     (
-        "node/src/telemetry.rs",
+        "telemetry/src/lib.rs",
         "asks whether standard error is a terminal",
     ),
-    ("node/src/tools/reap.rs", "runs behind a pipe of the node"),
+    ("toolbox/src/reap.rs", "runs behind a pipe of the node"),
 ];
 
 pub fn one_module_writes_to_the_terminal(sources: &[Source]) -> Vec<String> {
@@ -274,16 +258,16 @@ pub fn one_module_writes_to_the_terminal(sources: &[Source]) -> Vec<String> {
     breaches
 }
 
-pub fn provider_formats_are_spelled_under_llm_only(sources: &[Source]) -> Vec<String> {
+pub fn provider_formats_are_spelled_by_providers_only(sources: &[Source]) -> Vec<String> {
     let mut breaches = Vec::new();
     // The benchmark compares the providers with a bare loop, which contains a provider's format.
     let speaks = |path: &str| {
         let bare_loop = path.starts_with("node/src/cli/bench");
         // The name of a metric contains a field name of a format.
-        let metrics = path == "node/src/telemetry/metrics/families.rs";
+        let metrics = path == "telemetry/src/metrics/families.rs";
         // The front serves a provider's format to clients.
         let served = path.starts_with("http/src/openai");
-        !is_runtime(path) || path.starts_with("node/src/llm") || bare_loop || metrics || served
+        !is_runtime(path) || path.starts_with("providers/src") || bare_loop || metrics || served
     };
     for source in production(sources).filter(|source| !speaks(&source.path)) {
         for text in source.names().texts {

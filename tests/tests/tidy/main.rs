@@ -35,7 +35,7 @@ fn sources_follow_the_rules() {
         layers::services_are_implemented_in_their_own_modules,
         layers::modules_do_not_see_what_they_must_not,
         layers::one_module_writes_to_the_terminal,
-        layers::provider_formats_are_spelled_under_llm_only,
+        layers::provider_formats_are_spelled_by_providers_only,
         layers::subjects_are_spelled_in_one_place,
         purity::the_loop_names_no_clock_and_no_io,
         sizes::files_are_small,

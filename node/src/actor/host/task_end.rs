@@ -10,8 +10,8 @@ use crate::{
         run::Actor,
     },
     agent::Unstorable,
-    tools::Toolbox,
 };
+use planck_toolbox::Toolbox;
 
 /// How an actor's task ended. `unread` is the mail that the actor did not read.
 pub(in crate::actor) enum TaskEnd {

@@ -15,9 +15,9 @@ use crate::{
         startup::unknown_model,
     },
     agent::Command,
-    store::StoreError,
-    tools::Toolbox,
 };
+use planck_store::StoreError;
+use planck_toolbox::Toolbox;
 
 /// A change that is recorded in the spec, and the command that applies it to the agent.
 pub(in crate::actor) struct Recorded {

@@ -6,15 +6,13 @@ use planck_common::command::AgentState;
 use tokio::sync::mpsc;
 
 use super::{Actor, Leave};
-use crate::{
-    actor::{
-        host::{StopAck, TaskEnd},
-        mail::Mail,
-        parts::ActorIdentity,
-        saving::ActorLost,
-    },
-    tools::Toolbox,
+use crate::actor::{
+    host::{StopAck, TaskEnd},
+    mail::Mail,
+    parts::ActorIdentity,
+    saving::ActorLost,
 };
+use planck_toolbox::Toolbox;
 
 impl Actor {
     /// Ends the actor's task once all of its work has ended, including the processes of tools. The

@@ -30,9 +30,9 @@ use crate::{
     compact,
     model::{Failure, FailureKind},
     permit::Permit,
-    telemetry::{content, metrics},
-    tools::{self, Invocation, SecondJudgement},
 };
+use planck_telemetry::{content, metrics};
+use planck_toolbox::{Invocation, SecondJudgement};
 
 /// The result of performing effects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -340,8 +340,11 @@ impl Drop for Actor {
 }
 
 /// Returns the function through which a tool call reports progress to the agent.
-fn progress_of(ticket: Ticket, pieces: Answers) -> impl Fn(tools::CallProgress) + Send + Sync {
-    move |tools::CallProgress { message, percent }| {
+fn progress_of(
+    ticket: Ticket,
+    pieces: Answers,
+) -> impl Fn(planck_toolbox::CallProgress) + Send + Sync {
+    move |planck_toolbox::CallProgress { message, percent }| {
         let news = Input::ToolProgress {
             ticket,
             message,

@@ -12,8 +12,8 @@ use crate::{
         Agent, Input,
         permission::{self, Match},
     },
-    store::{SessionRule, SessionStore, StoreError},
 };
+use planck_store::{SessionRule, SessionStore, StoreError};
 
 impl Actor {
     /// Answers the approvals that a rule of the session covers, and passes all answers to the agent.

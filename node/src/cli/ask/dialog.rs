@@ -12,16 +12,14 @@ use super::{
     line::{LineInput, LineStep},
     request,
 };
-use crate::{
-    cli::{
-        render::{
-            Style,
-            style::{Paint, cut},
-        },
-        waits::value_of,
+use crate::cli::{
+    render::{
+        Style,
+        style::{Paint, cut},
     },
-    terminal::Drawing,
+    waits::value_of,
 };
+use planck_host::terminal::Drawing;
 
 /// The questions about one wait, until there is an answer.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::environment;
+use planck_host::environment;
 
 /// Returns the command of the person's editor, from `VISUAL` or `EDITOR`.
 pub fn command() -> Option<OsString> {

@@ -3,7 +3,7 @@
 use unicode_width::UnicodeWidthChar as _;
 
 use super::keys::Key;
-use crate::terminal::{Drawing, clean_line};
+use planck_host::terminal::{Drawing, clean_line};
 
 /// The number of bytes that a line may have. Keys that would make it longer are ignored.
 const LONGEST: usize = 64 * 1024;

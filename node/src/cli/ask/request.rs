@@ -6,13 +6,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 use unicode_width::UnicodeWidthChar as _;
 
-use crate::{
-    cli::render::{
-        Style,
-        style::{Paint, counted, one_line},
-    },
-    terminal::{Drawing, clean},
+use crate::cli::render::{
+    Style,
+    style::{Paint, counted, one_line},
 };
+use planck_host::terminal::{Drawing, clean};
 
 /// The number of lines of a request that are shown at first. A key shows all of them.
 const FIRST_LINES: usize = 24;

@@ -3,13 +3,11 @@
 use std::io;
 
 use super::{Asker, OpenQuestion, request};
-use crate::{
-    cli::{
-        render::style::{ERASE_LINE, Paint, counted},
-        watch::Sink,
-    },
-    terminal::Drawing,
+use crate::cli::{
+    render::style::{ERASE_LINE, Paint, counted},
+    watch::Sink,
 };
+use planck_host::terminal::Drawing;
 
 impl Asker {
     /// Returns what takes the prompt's line off the screen, or ends the line.

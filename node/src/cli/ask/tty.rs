@@ -12,7 +12,8 @@ use nix::{
 };
 use tokio::io::unix::AsyncFd;
 
-use crate::{cli::output::Stream, terminal::Drawing};
+use crate::cli::output::Stream;
+use planck_host::terminal::Drawing;
 
 /// The control sequences that turn bracketed paste on and off, by which a pasted text is told from
 /// typed keys.

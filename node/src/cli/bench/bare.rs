@@ -11,7 +11,6 @@ use super::{
     measure::{LEAST, Span, Waves},
     workload::{ModelAnswer, Workload, call},
 };
-use crate::llm;
 
 /// Runs the turns of all agents concurrently on a single thread, with one future for each agent. A
 /// short workload runs once before it is measured, so that its connections are open, and is then
@@ -22,7 +21,7 @@ pub async fn run(workload: Workload, agents: usize, base: &str) -> Result<Waves>
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let client = llm::client(&llm::ClientOptions::default())?;
+        let client = planck_providers::client(&planck_providers::ClientOptions::default())?;
         runtime.block_on(async {
             let wave = || try_join_all((0..agents).map(|_| agent(&client, &base, &answers, turns)));
             let mut waves = Waves::default();

@@ -6,11 +6,9 @@ use std::path::{Path, PathBuf};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use planck_common::message::{MediaSource, Part};
 
-use crate::{
-    cli::exit::UsageError,
-    regular_file::{FileRefused, OpenFolder},
-    terminal::clean_line,
-};
+use crate::cli::exit::UsageError;
+use planck_host::regular_file::{FileRefused, OpenFolder};
+use planck_host::terminal::clean_line;
 
 /// The maximum number of files that a prompt may attach.
 const MOST_FILES: usize = 16;

@@ -2,10 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{
-    regular_file::{EntryKind, OpenFolder},
-    terminal::clean_line,
-};
+use planck_host::regular_file::{EntryKind, OpenFolder};
+use planck_host::terminal::clean_line;
 
 /// The maximum number of entries of a folder. Names in a larger folder are not completed.
 const MOST: usize = 2_000;

@@ -12,14 +12,12 @@ use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 use tokio::sync::mpsc;
 
 use self::{editor::Editor, history::History};
-use crate::{
-    cli::{
-        ask::{MARK_NO_PASTES, MARK_PASTES, TypedAhead},
-        output::{Stream, draw, say},
-        render::{Style, style::Paint},
-    },
-    terminal::Drawing,
+use crate::cli::{
+    ask::{MARK_NO_PASTES, MARK_PASTES, TypedAhead},
+    output::{Stream, draw, say},
+    render::{Style, style::Paint},
 };
+use planck_host::terminal::Drawing;
 
 const PROMPT: &str = "› ";
 

@@ -16,7 +16,8 @@ use nix::{
 };
 use tokio::process::Command;
 
-use crate::{cli::output::warn, tools::reap};
+use crate::cli::output::warn;
+use planck_toolbox::reap;
 
 /// How long a server may take to stop after it is asked to.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -7,7 +7,8 @@ use planck_common::NodeId;
 use tokio::time::{Instant, sleep};
 
 use super::child::Child;
-use crate::{client::Client, tools::reap};
+use crate::client::Client;
+use planck_toolbox::reap;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -17,8 +17,8 @@ use crate::{
         },
     },
     client::{Client, Follow, FollowEvent},
-    terminal::Drawing,
 };
+use planck_host::terminal::Drawing;
 
 /// The beginning of the tool result after which the node is killed. The orchestrator is then about
 /// to decide on its next step.

@@ -15,8 +15,8 @@ use crate::{
         style::{Paint, duration, one_line},
     },
     client::Client,
-    terminal::Drawing,
 };
+use planck_host::terminal::Drawing;
 
 const TEST: &str = "count_test.sh";
 /// The maximum duration of the test.

@@ -9,11 +9,9 @@ use nix::{
 };
 
 use super::DoctorFinding;
-use crate::{
-    config::Config,
-    folder_trial, node,
-    tools::{Sandbox, cgroup::Delegated},
-};
+use crate::{config::Config, node};
+use planck_host::folder_trial;
+use planck_toolbox::{Sandbox, cgroup::Delegated};
 
 /// The number of files that a node with many agents has to open at once.
 const FILES: u64 = 4096;

@@ -5,8 +5,8 @@ use crate::{
     cli::earlier,
     config::{Config, StoreKind},
     node::{self, StoreTrial},
-    store::StoreError,
 };
+use planck_store::StoreError;
 
 pub async fn store(config: &Config) -> Vec<DoctorFinding> {
     let url = &config.store.url;

@@ -9,9 +9,9 @@ use super::FoundProject;
 use crate::{
     cli::render::style::counted,
     config::{WrittenKeys, written},
-    project::{CONFIG, Difference, FOLDER, ProjectStanding, Snapshot, TrustRecord},
-    terminal::clean_line,
 };
+use planck_host::terminal::clean_line;
+use planck_toolbox::project::{CONFIG, Difference, FOLDER, ProjectStanding, Snapshot, TrustRecord};
 
 /// The maximum number of characters of a line that are shown.
 const WIDE: usize = 300;

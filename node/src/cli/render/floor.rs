@@ -9,7 +9,7 @@ use super::{
     markdown::Markdown,
     style::{ERASE_LINE, Paint, RESET, Style},
 };
-use crate::terminal::Drawing;
+use planck_host::terminal::Drawing;
 
 /// A part of an agent's output.
 #[derive(Debug, Clone, PartialEq, Eq)]

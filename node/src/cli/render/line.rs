@@ -8,7 +8,7 @@ use super::{
     names::AgentNames,
     style::{Paint, Style, count, duration, one_line},
 };
-use crate::terminal::Drawing;
+use planck_host::terminal::Drawing;
 
 /// Returns the line for an event, or `None` if the event takes no line.
 pub fn of(event: &Event, style: Style, names: &AgentNames) -> Option<Drawing> {

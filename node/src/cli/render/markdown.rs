@@ -10,8 +10,8 @@ mod inline;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::style::{ERASE_LINE, Paint, Style};
-use crate::terminal::Drawing;
 use inline::InlineText;
+use planck_host::terminal::Drawing;
 
 /// The size in bytes above which an incomplete line or block is drawn.
 const LONGEST_BLOCK: usize = 64 * 1024;

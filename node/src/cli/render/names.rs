@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use planck_common::AgentId;
 
 use super::style::one_line;
-use crate::terminal::clean_line;
+use planck_host::terminal::clean_line;
 
 /// How many characters of an agent's id are shown if its name is unknown.
 const OF_AN_ID: usize = 12;

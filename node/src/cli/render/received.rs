@@ -9,7 +9,7 @@ use planck_common::{
 };
 
 use super::style::{Paint, Style, one_line};
-use crate::terminal::Drawing;
+use planck_host::terminal::Drawing;
 
 #[derive(Debug, Default)]
 pub struct ReceivedMessages {

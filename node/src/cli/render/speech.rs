@@ -16,7 +16,7 @@ use super::{
     style::{Paint, Style, cut, duration, one_line},
     tool,
 };
-use crate::terminal::{Drawing, clean, clean_line};
+use planck_host::terminal::{Drawing, clean, clean_line};
 
 #[derive(Debug, Default)]
 pub struct SpeechRenderer {

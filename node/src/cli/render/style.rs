@@ -1,9 +1,7 @@
 //! Colours, widths, and formats for numbers and durations.
 
-use crate::{
-    cli::output::Stream,
-    terminal::{Drawing, clean},
-};
+use crate::cli::output::Stream;
+use planck_host::terminal::{Drawing, clean};
 
 /// The capabilities of an output, and its width in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use planck_common::{AgentId, Timestamp, envelope::Envelope, event::Event, usage::Usage};
 
 use super::style::{Paint, Style, count, duration};
-use crate::terminal::Drawing;
+use planck_host::terminal::Drawing;
 
 #[derive(Debug, Default)]
 pub struct Summary {

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::{names::AgentNames, style::one_line};
-use crate::terminal::clean_line;
+use planck_host::terminal::clean_line;
 
 /// The maximum number of characters of an argument or a result that are used.
 const MOST: usize = 400;

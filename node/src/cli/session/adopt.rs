@@ -16,8 +16,8 @@ use crate::{
     },
     config::{Config, StoreKind},
     node,
-    store::sqlite::{SqliteStore, StraySession, stray_sessions},
 };
+use planck_store::sqlite::{SqliteStore, StraySession, stray_sessions};
 
 #[derive(Debug, Args)]
 pub struct Adopt {

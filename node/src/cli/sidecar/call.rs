@@ -17,8 +17,8 @@ use crate::{
     config::Period,
     node::prefix,
     sidecar,
-    tools::{ABORTED, CallProgress, Invocation},
 };
+use planck_toolbox::{ABORTED, CallProgress, Invocation};
 
 /// Only the sidecar checks the arguments against the tool's schema.
 #[derive(Debug, Args)]

@@ -14,8 +14,8 @@ use crate::{
         waits::own_name,
     },
     client::{ClientError, FollowEvent},
-    terminal::Drawing,
 };
+use planck_host::terminal::Drawing;
 
 /// The number of bytes of held output above which it should be shown.
 const MOST_HELD: usize = 64 * 1024;

@@ -30,8 +30,8 @@ use crate::{
         },
         registry::{ClusterRegistry, NodeHint, RegistryError},
     },
-    tools::process::heartbeat,
 };
+use planck_toolbox::process::heartbeat;
 
 /// How long the thread waits until NATS has taken its messages.
 const FLUSHED: Duration = Duration::from_millis(500);

@@ -9,14 +9,12 @@ use planck_common::{
 use tokio::time::Instant;
 
 use super::open;
-use crate::{
-    cluster::{
-        membership::{MembershipInput, Revision},
-        moment::Moment,
-        registry::{ClusterRegistry, NodeDeath, RegistryError, StoredRecord, placeholder_record},
-    },
-    telemetry::metrics,
+use crate::cluster::{
+    membership::{MembershipInput, Revision},
+    moment::Moment,
+    registry::{ClusterRegistry, NodeDeath, RegistryError, StoredRecord, placeholder_record},
 };
+use planck_telemetry::metrics;
 
 /// How long to try to open the registry again.
 const REOPENING: Duration = Duration::from_secs(10);

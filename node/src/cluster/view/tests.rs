@@ -2,10 +2,8 @@ use planck_common::registry::NodeStanding;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{
-    cluster::{clock, registry::placeholder_record},
-    store::sqlite::{SqliteOptions, SqliteStore},
-};
+use crate::cluster::{clock, registry::placeholder_record};
+use planck_store::sqlite::{SqliteOptions, SqliteStore};
 
 const GRACE: Duration = Duration::from_secs(4);
 

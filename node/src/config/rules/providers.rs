@@ -1,10 +1,8 @@
 //! The rules for providers and for the models that they serve.
 
 use super::BrokenRule;
-use crate::{
-    config::{Config, ModelEntry, Provider, key::KeyPath},
-    llm::{PRESETS, Preset},
-};
+use crate::config::{Config, ModelEntry, Provider, key::KeyPath};
+use planck_providers::{PRESETS, Preset};
 
 pub fn check(config: &Config) -> Vec<BrokenRule> {
     config

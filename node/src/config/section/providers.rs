@@ -2,17 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{
-    config::{
-        Secret,
-        key::{KeyDescription, KeyPath},
-        setting::{
-            Authorities, ConfiguredUrl, Field, HeaderText, NamedSettings, Period, ProxyRule,
-        },
-        values::Values,
-    },
-    llm::{PRESETS, Preset, WireKind},
+use crate::config::{
+    Secret,
+    key::{KeyDescription, KeyPath},
+    setting::{Authorities, ConfiguredUrl, Field, HeaderText, NamedSettings, Period, ProxyRule},
+    values::Values,
 };
+use planck_providers::{PRESETS, Preset, WireKind};
 
 /// The configured services that serve models, by name. A name is that of a preset, or one that the
 /// user chooses.

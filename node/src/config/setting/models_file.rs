@@ -3,10 +3,8 @@
 use std::{fs, path::PathBuf};
 
 use super::{InvalidValue, Setting};
-use crate::{
-    config::values::{Raw, ValueContext},
-    llm::ModelTable,
-};
+use crate::config::values::{Raw, ValueContext};
+use planck_providers::ModelTable;
 
 /// The maximum size of a table in bytes. The built-in table has 6 KB.
 const MOST_BYTES: u64 = 1 << 20;
@@ -39,7 +37,7 @@ impl Setting for ModelsFile {
         let text = fs::read_to_string(&path).map_err(|error| refused(error.to_string()))?;
         let table = text
             .parse()
-            .map_err(|error: crate::llm::BadTable| refused(error.to_string()))?;
+            .map_err(|error: planck_providers::BadTable| refused(error.to_string()))?;
         Ok(Self { path, table })
     }
 

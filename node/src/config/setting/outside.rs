@@ -3,13 +3,11 @@
 use std::path::PathBuf;
 
 use super::{InvalidValue, Setting, plain::text};
-use crate::{
-    config::{
-        Secret,
-        values::{Raw, ValueContext},
-    },
-    llm::{Proxy, WireKind, check_authorities},
+use crate::config::{
+    Secret,
+    values::{Raw, ValueContext},
 };
+use planck_providers::{Proxy, WireKind, check_authorities};
 
 /// The value of an HTTP header. It is never shown, because many headers contain keys.
 #[derive(Debug, Clone, PartialEq, Eq)]

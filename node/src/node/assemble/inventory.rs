@@ -3,13 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::{
-    config::Config,
-    project::{NameClash, SourcePart},
-    skill::{self, Skills},
-    team::tool_names,
-    tools::{built_in_names, external},
-};
+use crate::{config::Config, team::tool_names};
+use planck_toolbox::project::{NameClash, SourcePart};
+use planck_toolbox::skill::{self, Skills};
+use planck_toolbox::{built_in_names, external};
 
 pub(crate) struct Inventory {
     /// The names of the built-in tools, the external tools, the tools between agents and the tools

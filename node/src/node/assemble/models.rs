@@ -4,11 +4,10 @@ use planck_common::{command, spec::ModelRef};
 
 use crate::{
     config::{AnswerLimits, Config, ConfiguredUrl, ModelEntry, Prices, Provider},
-    llm::{
-        Addresses, AnswerBounds, Llm, LlmOptions, ModelOptions, PRESETS, ProviderOptions, Route,
-        Times,
-    },
     model::RetryRules,
+};
+use planck_providers::{
+    Addresses, AnswerBounds, Llm, LlmOptions, ModelOptions, PRESETS, ProviderOptions, Route, Times,
 };
 
 pub(super) fn options(config: &Config) -> LlmOptions {

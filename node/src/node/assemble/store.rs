@@ -8,11 +8,11 @@ use super::AssemblyError;
 use crate::{
     config::{Config, InboxLimits, Size, StoreKind, Synchronous},
     server_clock::ServerClock,
-    store::{
-        InboxBounds, SessionRecords as _, SessionStore, StoreError,
-        postgres::{PostgresOptions, PostgresStore, PostgresTrial},
-        sqlite::{OwnPlace, SqliteOptions, SqliteStore, SqliteTrial, TrialWrite},
-    },
+};
+use planck_store::{
+    InboxBounds, SessionRecords as _, SessionStore, StoreError,
+    postgres::{PostgresOptions, PostgresStore, PostgresTrial},
+    sqlite::{OwnPlace, SqliteOptions, SqliteStore, SqliteTrial, TrialWrite},
 };
 
 pub(super) async fn open(

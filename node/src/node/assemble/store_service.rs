@@ -9,9 +9,9 @@ use crate::{
     bus::{Bus, ServiceGuard},
     config::Config,
     gateway,
-    llm::Llm,
-    store::SessionStore,
 };
+use planck_providers::Llm;
+use planck_store::SessionStore;
 
 /// Starts to answer the commands that only read the sessions of the configured store, on the given
 /// bus. None of these commands changes a session.

@@ -7,18 +7,18 @@ use super::{AssemblyError, folders};
 use crate::{
     bus::Bus,
     config::{Config, Network, Sandbox as Wanted},
-    project::{NameClash, ProjectSource, SourcePart},
     sidecar::{self, DefaultTimeouts, plain},
-    skill::{self, Skills},
     team::tool_names,
-    tools::{
-        BadTool, CallBounds, Caps, Files, Guards, Launcher, ReaperHeartbeat, Roots, Sandbox, Shell,
-        Tool, ToolCatalogue, UndoneChanges, built_in,
-        cgroup::Groups,
-        external, file_tools,
-        reap::CommandLimits,
-        sandbox::{self, Demand},
-    },
+};
+use planck_toolbox::project::{NameClash, ProjectSource, SourcePart};
+use planck_toolbox::skill::{self, Skills};
+use planck_toolbox::{
+    BadTool, CallBounds, Caps, Files, Guards, Launcher, ReaperHeartbeat, Roots, Sandbox, Shell,
+    Tool, ToolCatalogue, UndoneChanges, built_in,
+    cgroup::Groups,
+    external, file_tools,
+    reap::CommandLimits,
+    sandbox::{self, Demand},
 };
 
 /// The folder in the data directory for the undone versions of protected files.

@@ -6,12 +6,10 @@ use planck_common::{AgentId, CallId, NodeId, SessionId, TeamId, subject::Address
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{
-    bus::{
-        BusError, CommandHandler, Delivery, Published, ReplyStream, ServiceGuard, StreamedReply,
-    },
-    tools::{CallProgress, spec},
+use crate::bus::{
+    BusError, CommandHandler, Delivery, Published, ReplyStream, ServiceGuard, StreamedReply,
 };
+use planck_toolbox::{CallProgress, spec};
 
 /// The messages that answer one try, each with the delay before it.
 type Script = Vec<(Duration, Result<StreamedReply, BusError>)>;

@@ -153,7 +153,7 @@ async fn nothing_is_lost_when_the_server_is_killed_and_starts_on_postgres() -> R
 async fn prompt_to_a_suspended_node_runs(backend: Backend, rests: bool) -> Result<()> {
     let mut world = World::start(backend, Script::new().always(Reply::text("ready"))).await?;
     let node = world
-        .node_with(&[("RUST_LOG", "info,planck_node=debug")])
+        .node_with(&[("RUST_LOG", "info,planck=debug")])
         .await?;
     let said =
         async |what: &str| eventually(what, async || node.log().contains(what).then_some(())).await;

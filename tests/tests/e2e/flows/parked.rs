@@ -23,7 +23,7 @@ async fn answers(backend: Backend, park_after: &str, gone: &str) -> Result<()> {
     let node = world
         .node_with(&[
             ("PLANCK_NODE_PARK_AFTER", park_after),
-            ("RUST_LOG", "planck_node=debug"),
+            ("RUST_LOG", "planck=debug"),
         ])
         .await?;
     let recorder = world.record().await?;

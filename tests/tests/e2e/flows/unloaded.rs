@@ -346,7 +346,7 @@ impl Situation {
         };
         [
             ("PLANCK_NODE_PARK_AFTER", park_after),
-            ("RUST_LOG", "planck_node=debug"),
+            ("RUST_LOG", "planck=debug"),
         ]
     }
 

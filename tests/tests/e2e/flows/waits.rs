@@ -428,7 +428,7 @@ async fn person_raises_a_limit_or_ends_the_turn() -> Result<()> {
 /// Checks that a waiting agent is unloaded, and is found again by the answer.
 #[tokio::test]
 async fn waiting_agent_is_unloaded_until_it_is_answered() -> Result<()> {
-    let environment = [("RUST_LOG", "planck_node=debug")];
+    let environment = [("RUST_LOG", "planck=debug")];
     let asking = Asking::begin(Backend::Sqlite, "write it", &environment).await?;
     let id = asking.waiting().await?.id;
     let is_parked = || {

@@ -140,7 +140,7 @@ async fn a_parked_agent_finds_the_change_when_it_is_woken() -> Result<()> {
     let node = world
         .node_with(&[
             ("PLANCK_NODE_PARK_AFTER", "100ms"),
-            ("RUST_LOG", "planck_node=debug"),
+            ("RUST_LOG", "planck=debug"),
         ])
         .await?;
     let recorder = world.record().await?;

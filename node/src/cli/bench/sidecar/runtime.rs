@@ -16,8 +16,8 @@ use super::{CalledTool, ToolCaller};
 use crate::{
     bus::{Bus, NatsBus, NatsOptions},
     sidecar::{SidecarSettings, Sidecars},
-    tools::{CallProgress, Invocation, Runner, ToolCatalogue, Toolbox},
 };
+use planck_toolbox::{CallProgress, Invocation, Runner, ToolCatalogue, Toolbox};
 
 /// How long the sidecar may take to appear. It may have to start an interpreter first.
 const PATIENCE: Duration = Duration::from_secs(60);

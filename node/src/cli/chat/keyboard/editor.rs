@@ -18,7 +18,7 @@ use crate::cli::{
     chat::{complete, slash::SlashCommand},
     output::warn,
 };
-use crate::terminal::clean;
+use planck_host::terminal::clean;
 
 pub struct Editor {
     editor: rustyline::Result<rustyline::Editor<EditorHelper, DefaultHistory>>,

@@ -3,10 +3,8 @@
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::{
-    cli::render::style::{Paint, RESET, Style},
-    terminal::Drawing,
-};
+use crate::cli::render::style::{Paint, RESET, Style};
+use planck_host::terminal::Drawing;
 
 /// A rendered text and its width on the screen.
 #[derive(Debug, Default)]

@@ -1,0 +1,332 @@
+//! Sends one request: waits for the gate, sends the request, and reads the stream of the answer to
+//! its end so that the connection can be reused.
+
+mod reader;
+mod refusal;
+mod retry_after;
+
+use std::{error::Error as _, io, sync::Arc};
+
+use futures_util::{Stream, stream};
+use reqwest::{RequestBuilder, Response, header::CONTENT_TYPE};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, timeout_at},
+};
+
+use self::{reader::BodyReader, refusal::HttpRefusal};
+use super::{
+    ReplyProgress,
+    allowance::{Allowance, AnswerBounds},
+    catalogue::ModelFacts,
+    client::watched,
+    decode::{Decoder, broken},
+    gate::Gate,
+    options::Times,
+    wire::{WireFormat, WireTarget},
+};
+use crate::secret::Secret;
+use planck_agent::model::{Chunk, Failure, FailureKind, Finish};
+use planck_host::terminal::clean_line;
+
+/// The maximum number of attempts that may fail because a reused connection was already closed. One
+/// last attempt follows them.
+const MOST_CLOSED: usize = 8;
+
+/// A request that is ready to be sent, and everything that is needed to read its answer.
+pub struct HttpCall {
+    pub name: Arc<str>,
+    pub request: reqwest::RequestBuilder,
+    /// The permit for a connection that is kept for the whole idle time, if this request has one.
+    pub place: Option<OwnedSemaphorePermit>,
+    pub destination: Destination,
+    /// Whether the address belongs to the provider or is allowed by the configuration. Only then do
+    /// users see the server's error messages.
+    pub configured: bool,
+    pub wire: &'static dyn WireFormat,
+    pub target: WireTarget,
+    pub key: Option<Secret>,
+    pub times: Times,
+    pub answer: AnswerBounds,
+    pub gate: Arc<Gate>,
+    pub entry: ModelFacts,
+}
+
+/// The address and the model of a request, for error messages.
+pub struct Destination {
+    pub address: String,
+    /// The address of the proxy through which the request goes.
+    pub proxy: Option<String>,
+    pub model: String,
+}
+
+impl Destination {
+    /// Returns the address, and the proxy on the way to it, which may be what failed.
+    fn way(&self) -> String {
+        match &self.proxy {
+            Some(proxy) => format!("{} through the proxy {proxy}", self.address),
+            None => self.address.clone(),
+        }
+    }
+}
+
+/// The state of a stream between two of its items.
+enum StreamState {
+    Ready(Box<HttpCall>),
+    Reading(Box<ReadingBody>),
+    /// The request has succeeded or failed. The next item of the stream reports the result.
+    Ended(Result<Finish, Failure>),
+    Over,
+}
+
+struct ReadingBody {
+    wording: FailureWording,
+    entry: ModelFacts,
+    gate: Arc<Gate>,
+    decoder: Box<dyn Decoder>,
+    reader: BodyReader,
+    allowance: Allowance,
+    /// The permits of the gate and of the kept connection. They are released when the answer has
+    /// been read.
+    _places: [Option<OwnedSemaphorePermit>; 2],
+}
+
+pub fn stream(
+    call: HttpCall,
+) -> impl Stream<Item = Result<ReplyProgress, Failure>> + Send + 'static {
+    stream::unfold(StreamState::Ready(Box::new(call)), next)
+}
+
+async fn next(mut state: StreamState) -> Option<(Result<ReplyProgress, Failure>, StreamState)> {
+    loop {
+        state = match state {
+            StreamState::Over => return None,
+            StreamState::Ended(result) => {
+                return Some((result.map(ReplyProgress::Finished), StreamState::Over));
+            }
+            StreamState::Ready(call) => match begin(*call).await {
+                Ok(reading) => StreamState::Reading(reading),
+                Err(failure) => StreamState::Ended(Err(failure)),
+            },
+            StreamState::Reading(mut reading) => {
+                let (chunks, end) = reading.read().await;
+                let state = end.map_or_else(|| StreamState::Reading(reading), StreamState::Ended);
+                if !chunks.is_empty() {
+                    return Some((Ok(ReplyProgress::Chunks(chunks)), state));
+                }
+                state
+            }
+        }
+    }
+}
+
+/// Waits for the gate, sends the request, and reads the status and the headers of its answer.
+async fn begin(call: HttpCall) -> Result<Box<ReadingBody>, Failure> {
+    let HttpCall {
+        name,
+        request,
+        place: kept,
+        destination,
+        configured,
+        wire,
+        target,
+        key,
+        times,
+        answer: bounds,
+        gate,
+        entry,
+    } = call;
+    let wording = FailureWording {
+        name,
+        address: destination.address.clone(),
+        key,
+        configured,
+    };
+    let place = gate.enter().await;
+    let sent = Instant::now();
+    let answer = timeout_at(sent + times.first_byte, send(request)).await;
+    let response = match answer {
+        Err(_) => Err(broken(format!(
+            "no answer from {} within {} s",
+            destination.way(),
+            times.first_byte.as_secs_f64()
+        ))
+        .into()),
+        Ok(Err(error)) => Err(refusal::unsent(error, &destination.way()).into()),
+        Ok(Ok(response)) => accepted(response, times, &destination).await,
+    };
+    match response {
+        Ok(response) => {
+            gate.went_well();
+            let reader = BodyReader::new(response, times, sent);
+            let (decoder, allowance) = (wire.decoder(&target), Allowance::new(bounds));
+            Ok(Box::new(ReadingBody {
+                wording,
+                entry,
+                gate,
+                decoder,
+                reader,
+                allowance,
+                _places: [place, kept],
+            }))
+        }
+        Err(refused) => Err(wording.to_failure(refused, &gate)),
+    }
+}
+
+/// Sends a request. If a reused connection turns out to be closed before the first byte of an
+/// answer arrives, sends the request again on another connection.
+async fn send(request: RequestBuilder) -> reqwest::Result<Response> {
+    for _ in 0..MOST_CLOSED {
+        let Some(copy) = request.try_clone() else {
+            break;
+        };
+        match watched(copy.send()).await {
+            (Err(error), false) if is_closed(&error) => {}
+            (answer, _) => return answer,
+        }
+    }
+    request.send().await
+}
+
+/// Returns whether the connection ended before the first byte of the answer arrived.
+fn is_closed(error: &reqwest::Error) -> bool {
+    if error.is_connect() || error.is_timeout() || error.is_body() || !error.is_request() {
+        return false;
+    }
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let by_hyper = inner
+            .downcast_ref::<hyper::Error>()
+            .is_some_and(|error| error.is_incomplete_message() || error.is_closed());
+        let reset = |error: &io::Error| {
+            matches!(
+                error.kind(),
+                io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+            )
+        };
+        if by_hyper || inner.downcast_ref::<io::Error>().is_some_and(reset) {
+            return true;
+        }
+        cause = inner.source();
+    }
+    false
+}
+
+/// Returns a successful response that may be a stream. For any other response, reads the body and
+/// returns the reason for the refusal.
+async fn accepted(
+    response: Response,
+    times: Times,
+    destination: &Destination,
+) -> Result<Response, HttpRefusal> {
+    let status = response.status();
+    if status.is_success() && is_stream(&response) {
+        return Ok(response);
+    }
+    Err(refusal::of(response, times.between_content, destination).await)
+}
+
+/// Returns whether a response may be a stream. An HTML page is not a stream. Any other body is
+/// identified later by its bytes, because content types are often wrong.
+fn is_stream(response: &Response) -> bool {
+    let kind = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    !kind.starts_with("text/html")
+}
+
+/// The facts about a provider that determine the wording of its failures.
+struct FailureWording {
+    name: Arc<str>,
+    address: String,
+    key: Option<Secret>,
+    configured: bool,
+}
+
+impl FailureWording {
+    /// Converts a refusal into a failure: adds the provider's name, removes the key from the
+    /// message, and delays other requests if the provider is overloaded. If the server is not
+    /// `configured`, the server's own message is left out.
+    fn to_failure(&self, refusal: HttpRefusal, gate: &Gate) -> Failure {
+        let HttpRefusal { failure, overload } = refusal;
+        if overload {
+            gate.slow_down(failure.retry_after);
+        }
+        let text = failure
+            .public
+            .as_ref()
+            .filter(|_| !self.configured)
+            .unwrap_or(&failure.message);
+        let message = self.word(text);
+        Failure {
+            message,
+            public: failure.public.as_ref().map(|public| self.word(public)),
+            ..failure
+        }
+    }
+
+    /// Converts a failure while the answer was read. What cannot be read may come from a wrong
+    /// address, so the message names the address.
+    fn while_reading(&self, mut failure: Failure, gate: &Gate) -> Failure {
+        match failure.kind {
+            FailureKind::Transient | FailureKind::Refused if self.configured => {
+                let message = failure.message.clone();
+                failure.public.get_or_insert(message);
+                failure.message = format!("{} (from {})", failure.message, self.address);
+            }
+            FailureKind::Transient
+            | FailureKind::Refused
+            | FailureKind::Auth
+            | FailureKind::ContextFull
+            | FailureKind::AnswerLimit => {}
+        }
+        self.to_failure(failure.into(), gate)
+    }
+
+    fn word(&self, text: &str) -> String {
+        let message = clean_line(&format!("{}: {text}", self.name)).into_owned();
+        match &self.key {
+            Some(key) => key.scrub(message),
+            None => message,
+        }
+    }
+}
+
+impl ReadingBody {
+    /// Reads bytes once. Returns the resulting chunks, and how the stream ended if it did.
+    async fn read(&mut self) -> (Vec<Chunk>, Option<Result<Finish, Failure>>) {
+        let mut chunks = Vec::new();
+        let end = match self.reader.next(self.decoder.is_whole()).await {
+            Ok(Some(bytes)) => self.decoder.feed(&bytes, &mut chunks).err().map(Err),
+            Ok(None) => Some(self.decoder.finish(&mut chunks)),
+            // A reply whose end has arrived is complete, even if the server keeps the connection
+            // open.
+            Err(failure) => Some(self.decoder.finish(&mut chunks).map_err(|_| failure)),
+        };
+        let end = match self.allowance.take(&chunks) {
+            Ok(true) => {
+                self.reader.progressed();
+                end
+            }
+            Ok(false) => end,
+            Err(over) => {
+                chunks.clear();
+                Some(Err(over))
+            }
+        };
+        let end = end.map(|end| match end {
+            Ok(finish) => Ok(self.priced(finish)),
+            Err(failure) => Err(self.wording.while_reading(failure, &self.gate)),
+        });
+        (chunks, end)
+    }
+
+    fn priced(&self, mut finish: Finish) -> Finish {
+        finish.usage.cost_usd = self.entry.cost(&finish.usage);
+        finish.names = self.decoder.names();
+        finish
+    }
+}

@@ -1,0 +1,227 @@
+//! Interprets answers that are not streams: HTTP statuses, error bodies, HTML pages of proxies, and
+//! failed connections.
+
+use std::{error::Error, time::Duration};
+
+use reqwest::{Response, StatusCode, header::LOCATION};
+use tokio::time::{Instant, timeout_at};
+
+use super::{Destination, retry_after::retry_after};
+use crate::{
+    complaint::{Complaint, kind_of_status},
+    decode::{bounded, broken, garbled},
+};
+use planck_agent::model::{Failure, FailureKind};
+
+/// The maximum number of bytes of an error body that are read.
+const READ: usize = 64 << 10;
+
+/// The maximum length of a body that is quoted although it is no error message, in characters.
+const SHOWN: usize = 1_000;
+
+/// A failure, and whether it means that the provider is overloaded for all requests.
+pub struct HttpRefusal {
+    pub failure: Failure,
+    pub overload: bool,
+}
+
+impl From<Failure> for HttpRefusal {
+    fn from(failure: Failure) -> Self {
+        Self {
+            overload: failure.retry_after.is_some(),
+            failure,
+        }
+    }
+}
+
+/// Reads the beginning of a response that is not a stream, and returns the failure that the
+/// response means.
+pub async fn of(response: Response, within: Duration, destination: &Destination) -> HttpRefusal {
+    let address = &destination.address;
+    let status = response.status();
+    let header_wait = retry_after(response.headers(), time::OffsetDateTime::now_utc());
+    let location = response
+        .headers()
+        .get(LOCATION)
+        .and_then(|value| value.to_str().ok())
+        .map(str::to_owned);
+    let body = body(response, within).await;
+    if let Some(location) = location.filter(|_| status.is_redirection()) {
+        let message =
+            format!("{address} redirects to {location}; set that as base_url if it is right");
+        return Failure {
+            public: Some(format!("{address} redirects elsewhere")),
+            ..Failure::new(FailureKind::Refused, message)
+        }
+        .into();
+    }
+    if status.is_success() {
+        return no_stream(&body);
+    }
+    let failure = by_status(status, &body, header_wait, destination);
+    let overload = failure.kind == FailureKind::Transient
+        && (matches!(status.as_u16(), 429 | 529) || failure.retry_after.is_some());
+    HttpRefusal { failure, overload }
+}
+
+fn by_status(
+    status: StatusCode,
+    body: &[u8],
+    header_wait: Option<Duration>,
+    destination: &Destination,
+) -> Failure {
+    let complaint = Complaint::read(body);
+    let kind = complaint.as_ref().map_or_else(
+        || kind_of_status(Some(status.as_u16())),
+        |complaint| complaint.kind(Some(status.as_u16())),
+    );
+    let within_body = complaint
+        .as_ref()
+        .and_then(|complaint| complaint.retry_after);
+    let complaint = complaint.map_or_else(|| excerpt(body), |complaint| complaint.text());
+    let retry_after = header_wait
+        .or(within_body)
+        .filter(|_| kind == FailureKind::Transient);
+    let hint = if complaint.contains("/v1/responses") {
+        OTHER_WIRE.to_owned()
+    } else if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+        let proxy = destination.proxy.as_deref().unwrap_or("a proxy");
+        format!("; {proxy} asks for a user name and a password")
+    } else {
+        hint(kind, status, destination)
+    };
+    let public = Some(format!("{}{hint}", words(status)));
+    Failure {
+        kind,
+        message: format!("{}: {complaint}{hint}", words(status)),
+        public,
+        retry_after,
+    }
+}
+
+/// Returns the failure for a request that could not be sent or got no answer.
+pub fn unsent(error: reqwest::Error, way: &str) -> Failure {
+    let kind = if error.is_builder() {
+        FailureKind::Refused
+    } else {
+        FailureKind::Transient
+    };
+    let what = if error.is_connect() {
+        "cannot connect to"
+    } else {
+        "no answer from"
+    };
+    Failure::new(kind, format!("{what} {way}: {}", causes(error)))
+}
+
+/// Returns the failure for a connection that broke while the stream was read.
+pub fn cut(error: reqwest::Error) -> Failure {
+    broken(format!("the stream broke off: {}", causes(error)))
+}
+
+fn no_stream(body: &[u8]) -> HttpRefusal {
+    match Complaint::read(body) {
+        Some(complaint) => HttpRefusal {
+            overload: complaint.is_overload(),
+            failure: complaint.midway(),
+        },
+        None => garbled("the answer is no stream of events", excerpt(body)).into(),
+    }
+}
+
+/// The hint for a server that accepts the request only in another wire format.
+const OTHER_WIRE: &str = "; set the provider's `wire` to \"responses\"";
+
+fn words(status: StatusCode) -> String {
+    let reason = status.canonical_reason().unwrap_or("unknown status");
+    format!("status {} {reason}", status.as_u16())
+}
+
+fn hint(
+    kind: FailureKind,
+    status: StatusCode,
+    Destination { address, model, .. }: &Destination,
+) -> String {
+    let check = format!("; check the model's name (`{model}`) and base_url ({address})");
+    match kind {
+        FailureKind::Auth => "; check the provider's key".to_owned(),
+        FailureKind::Refused
+            if status == StatusCode::NOT_FOUND && address.ends_with("/responses") =>
+        {
+            format!("{check}, or set the provider's `wire` to \"chat\"")
+        }
+        FailureKind::Refused if status == StatusCode::NOT_FOUND => check,
+        FailureKind::Refused
+        | FailureKind::Transient
+        | FailureKind::ContextFull
+        | FailureKind::AnswerLimit => String::new(),
+    }
+}
+
+/// Joins the messages of an error and its causes, because the innermost causes are the most
+/// specific. The URL is left out, because the caller's message already contains it.
+fn causes(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+/// Reads the beginning of a body, which is enough for an error message.
+async fn body(mut response: Response, within: Duration) -> Vec<u8> {
+    let until = Instant::now() + within.min(Duration::from_secs(10));
+    let mut body = Vec::new();
+    while let Ok(Ok(Some(bytes))) = timeout_at(until, response.chunk()).await {
+        body.extend_from_slice(
+            bytes
+                .get(..READ.saturating_sub(body.len()))
+                .unwrap_or(&bytes),
+        );
+        if body.len() >= READ {
+            break;
+        }
+    }
+    body
+}
+
+/// Returns the beginning of the visible text of a body, as one line without control characters and
+/// HTML tags. The body is not a known error and may be arbitrary bytes.
+fn excerpt(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let page = text.trim_start().starts_with('<');
+    let visible = if page {
+        without_tags(&text)
+    } else {
+        text.into_owned()
+    };
+    let clean: String = visible
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    let line = clean.split_whitespace().collect::<Vec<_>>().join(" ");
+    match (page, line.is_empty()) {
+        (_, true) => "an empty body".to_owned(),
+        (true, false) => format!("an HTML page: {}", bounded(&line, SHOWN)),
+        (false, false) => bounded(&line, SHOWN),
+    }
+}
+
+fn without_tags(page: &str) -> String {
+    let mut text = String::new();
+    for piece in page.split('<') {
+        let hidden = ["style", "script"].iter().any(|tag| piece.starts_with(tag));
+        let shown = piece.split_once('>').map_or("", |(_, shown)| shown);
+        if !hidden {
+            text.push_str(shown);
+            text.push(' ');
+        }
+    }
+    text
+}

@@ -1,0 +1,340 @@
+//! The inboxes of agents, in Postgres.
+
+mod work;
+
+use async_trait::async_trait;
+use planck_common::{AgentId, InputId, Seq, SessionId};
+use sqlx::postgres::PgRow;
+
+use super::{
+    PostgresStore,
+    database::{Database, PgStatement, StatementError},
+    log::head,
+    rows::{self, Columns, outcome},
+};
+use crate::{
+    AskOutcome, Inbox, InboxBounds, NewInput, PutResult, StoreError, StoredInput, TaskRecord,
+    WorkRows,
+    inbox::{check_content, check_same},
+    refusal,
+    unread::Unread,
+};
+
+const PUT: &str =
+    "SELECT * FROM planck_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+
+/// The statement that puts an input if the schema is older than version 2 and the node may not
+/// migrate it. It locks the agent's row, so the agent cannot be stopped at the same time.
+/// Concurrent puts do not count each other towards the bounds.
+const PUT_BEFORE: &str = "
+WITH t AS MATERIALIZED (SELECT id, node_id, epoch FROM agents WHERE session_id = $1 AND id = $3 AND state <> 'stopped' FOR SHARE),
+n AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head)
+  SELECT $1, $2, t.id, $4, $5, $6, $7, $8, $9, $10, $11, (SELECT next_seq - 1 FROM sessions WHERE id = $1) FROM t
+  ON CONFLICT DO NOTHING RETURNING head)
+SELECT t.node_id, t.epoch, n.head FROM t LEFT JOIN n ON true";
+
+/// The statement that counts the unread inputs of an agent and of its whole session.
+const UNREAD: &str = "
+SELECT coalesce(sum(octet_length(content)) FILTER (WHERE agent_id = $2), 0)::bigint AS agent_bytes,
+  count(*) FILTER (WHERE agent_id = $2) AS agent_inputs, coalesce(sum(octet_length(content)), 0)::bigint AS session_bytes
+FROM inputs WHERE session_id = $1 AND outcome IS NULL AND turn IS NULL";
+
+/// Builds a query for inputs from its `WHERE` clause. The query lists the columns, because a
+/// prepared statement with `*` fails once a newer node adds a column.
+macro_rules! inputs {
+    ($which:literal) => {
+        concat!(
+            "SELECT id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, head, at, turn, outcome, answer, waiting ",
+            "FROM inputs ",
+            $which
+        )
+    };
+}
+
+const INPUT: &str = inputs!("WHERE session_id = $1 AND id = $2");
+const OPEN_INPUTS: &str =
+    inputs!("WHERE session_id = $1 AND agent_id = $2 AND outcome IS NULL ORDER BY accepted");
+
+const ASK: &str = "SELECT * FROM planck_ask($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+
+const WITHDRAW: &str = "
+UPDATE inputs SET waiting = false, outcome = CASE WHEN turn IS NULL AND outcome IS NULL THEN 'withdrawn' ELSE outcome END
+WHERE session_id = $1 AND id = $2 RETURNING outcome IS NOT DISTINCT FROM 'withdrawn' AS withdrawn";
+
+const TASKS: &str = "
+SELECT t.id, t.sender, t.sender_name, t.turn IS NOT NULL AS consumed,
+  EXISTS (SELECT 1 FROM inputs r WHERE r.session_id = $1 AND r.reply_to = t.id AND r.kind = 'response' AND r.sender = $2
+    AND r.outcome IS DISTINCT FROM 'rewound') AS responded
+FROM inputs t WHERE t.session_id = $1 AND t.agent_id = $2 AND t.kind = 'task'
+  AND (t.outcome IS NULL OR t.outcome NOT IN ('withdrawn', 'rewound')) ORDER BY t.accepted";
+
+#[async_trait]
+impl Inbox for PostgresStore {
+    async fn put(&self, session: &SessionId, input: NewInput) -> Result<PutResult, StoreError> {
+        check_content(&input)?;
+        let statement = bind(PUT, session, &input)
+            .bind(self.inbox.agent_bytes)
+            .bind(self.inbox.agent_inputs)
+            .bind(self.inbox.session_bytes);
+        let rows = match self.database.try_all(statement).await {
+            Err(failed) if failed.is_unknown_function() => {
+                return put_before(&self.database, session, input, &self.inbox).await;
+            }
+            rows => rows.map_err(StatementError::into_error)?,
+        };
+        let Some(row) = rows.first() else {
+            return Err(StoreError::Broken("a put has no verdict".into()));
+        };
+        let row = Columns(row);
+        match row.get::<&str>("verdict")? {
+            "put" => Ok(PutResult::Put {
+                head: row.get("head")?,
+                node: row.parse_optional("node_id")?,
+                epoch: row.get("epoch")?,
+            }),
+            "full" => match known(&self.database, session, &input).await? {
+                PutResult::NotFound => Err(full(of_row(&row)?, &input, &self.inbox)),
+                known @ (PutResult::Known(_) | PutResult::Put { .. }) => Ok(known),
+            },
+            "known" | "gone" => known(&self.database, session, &input).await,
+            other => Err(rows::unknown_verdict(other)),
+        }
+    }
+
+    async fn ask(
+        &self,
+        session: &SessionId,
+        question: NewInput,
+        asker_epoch: i64,
+        max_depth: u32,
+    ) -> Result<AskOutcome, StoreError> {
+        check_content(&question)?;
+        let Some(asker) = &question.sender else {
+            return Err(refusal::no_sender());
+        };
+        let statement = sqlx::query(ASK)
+            .bind(session.as_str())
+            .bind(question.id.as_str())
+            .bind(asker.id.as_str())
+            .bind(asker_epoch)
+            .bind(question.agent.as_str())
+            .bind(asker.name.as_str())
+            .bind(question.mode.name())
+            .bind(question.content.as_str())
+            .bind(question.fresh)
+            .bind(question.at.millis())
+            .bind(i32::try_from(max_depth).unwrap_or(i32::MAX));
+        let row = self.database.one(statement).await?;
+        asked(&question, &Columns(&row))
+    }
+
+    async fn withdraw(&self, session: &SessionId, question: &InputId) -> Result<bool, StoreError> {
+        let row = self
+            .database
+            .optional(
+                sqlx::query(WITHDRAW)
+                    .bind(session.as_str())
+                    .bind(question.as_str()),
+            )
+            .await?;
+        row.map_or(Ok(false), |row| Columns(&row).get("withdrawn"))
+    }
+
+    async fn input(
+        &self,
+        session: &SessionId,
+        id: &InputId,
+    ) -> Result<Option<StoredInput>, StoreError> {
+        input(&self.database, session, id).await
+    }
+
+    async fn open_inputs(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+    ) -> Result<Vec<StoredInput>, StoreError> {
+        let found = self
+            .database
+            .all(
+                sqlx::query(OPEN_INPUTS)
+                    .bind(session.as_str())
+                    .bind(agent.as_str()),
+            )
+            .await?;
+        found.iter().map(rows::input).collect()
+    }
+
+    async fn tasks(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+    ) -> Result<Vec<TaskRecord>, StoreError> {
+        let found = self
+            .database
+            .all(
+                sqlx::query(TASKS)
+                    .bind(session.as_str())
+                    .bind(agent.as_str()),
+            )
+            .await?;
+        found.iter().map(task).collect()
+    }
+
+    async fn work(
+        &self,
+        session: &SessionId,
+        input: Option<&InputId>,
+    ) -> Result<Option<WorkRows>, StoreError> {
+        work::find(&self.database, session, input).await
+    }
+}
+
+fn full(unread: Unread, input: &NewInput, bounds: &InboxBounds) -> StoreError {
+    match unread.check(input.content.len(), bounds) {
+        Err(full) => full,
+        Ok(()) => StoreError::Broken("the database calls an inbox full that is not".into()),
+    }
+}
+
+async fn put_before(
+    database: &Database,
+    session: &SessionId,
+    input: NewInput,
+    bounds: &InboxBounds,
+) -> Result<PutResult, StoreError> {
+    if let Err(full) = unread(database, session, &input.agent)
+        .await?
+        .check(input.content.len(), bounds)
+    {
+        return match known(database, session, &input).await? {
+            PutResult::NotFound => Err(full),
+            known @ (PutResult::Known(_) | PutResult::Put { .. }) => Ok(known),
+        };
+    }
+    let row = database.optional(bind(PUT_BEFORE, session, &input)).await?;
+    let head = row
+        .as_ref()
+        .map(|row| Columns(row).get::<Option<Seq>>("head"))
+        .transpose()?
+        .flatten();
+    match (row, head) {
+        (Some(row), Some(head)) => Ok(PutResult::Put {
+            head,
+            node: Columns(&row).parse_optional("node_id")?,
+            epoch: Columns(&row).get("epoch")?,
+        }),
+        (Some(_), None) | (None, _) => known(database, session, &input).await,
+    }
+}
+
+fn bind<'q>(sql: &'static str, session: &'q SessionId, input: &'q NewInput) -> PgStatement<'q> {
+    sqlx::query(sql)
+        .bind(session.as_str())
+        .bind(input.id.as_str())
+        .bind(input.agent.as_str())
+        .bind(input.kind.name())
+        .bind(input.mode.name())
+        .bind(input.sender.as_ref().map(|sender| sender.id.as_str()))
+        .bind(input.sender_name())
+        .bind(input.reply_to.as_ref().map(|to| to.as_str()))
+        .bind(input.content.as_str())
+        .bind(input.fresh)
+        .bind(input.at.millis())
+}
+
+async fn unread(
+    database: &Database,
+    session: &SessionId,
+    agent: &AgentId,
+) -> Result<Unread, StoreError> {
+    let row = database
+        .optional(
+            sqlx::query(UNREAD)
+                .bind(session.as_str())
+                .bind(agent.as_str()),
+        )
+        .await?;
+    let Some(row) = row else {
+        return Ok(Unread::default());
+    };
+    of_row(&Columns(&row))
+}
+
+fn of_row(row: &Columns<'_>) -> Result<Unread, StoreError> {
+    let (agent_bytes, agent_inputs) = (row.get("agent_bytes")?, row.get("agent_inputs")?);
+    Ok(Unread {
+        agent_bytes,
+        agent_inputs,
+        session_bytes: row.get("session_bytes")?,
+    })
+}
+
+/// Returns the existing input with the id of a new one, whose agent may be stopped by now. If there
+/// is no such input, returns `NotFound`, or an error if the session does not exist.
+async fn known(
+    database: &Database,
+    session: &SessionId,
+    input: &NewInput,
+) -> Result<PutResult, StoreError> {
+    match self::input(database, session, &input.id).await? {
+        Some(known) => {
+            check_same(&known, input)?;
+            Ok(PutResult::Known(Box::new(known)))
+        }
+        None => head(database, session).await.map(|_| PutResult::NotFound),
+    }
+}
+
+fn asked(question: &NewInput, row: &Columns<'_>) -> Result<AskOutcome, StoreError> {
+    Ok(match row.get::<&str>("verdict")? {
+        "asked" => AskOutcome::Asked {
+            node: row.parse_optional("node")?,
+        },
+        "known" => AskOutcome::Known {
+            outcome: outcome(row, "detail")?,
+        },
+        "taken" => return Err(refusal::input_taken(&question.id)),
+        "not_found" => AskOutcome::NotFound,
+        "cycle" => AskOutcome::Cycle(path(row)?),
+        "too_deep" => {
+            AskOutcome::TooDeep(u32::try_from(row.get::<i32>("depth")?).unwrap_or(u32::MAX))
+        }
+        "stale_epoch" => AskOutcome::StaleEpoch,
+        other => {
+            return Err(rows::unknown_verdict(other));
+        }
+    })
+}
+
+fn path(row: &Columns<'_>) -> Result<Vec<AgentId>, StoreError> {
+    let ids: Vec<String> = row.get::<Option<_>>("path")?.unwrap_or_default();
+    Ok(ids
+        .iter()
+        .filter_map(|id| AgentId::parse(id).ok())
+        .collect())
+}
+
+async fn input(
+    database: &Database,
+    session: &SessionId,
+    id: &InputId,
+) -> Result<Option<StoredInput>, StoreError> {
+    let statement = sqlx::query(INPUT).bind(session.as_str()).bind(id.as_str());
+    database
+        .optional(statement)
+        .await?
+        .as_ref()
+        .map(rows::input)
+        .transpose()
+}
+
+fn task(row: &PgRow) -> Result<TaskRecord, StoreError> {
+    let row = Columns(row);
+    let (id, from) = (row.parse("id")?, rows::sender(&row)?);
+    Ok(TaskRecord {
+        id,
+        from,
+        consumed: row.get("consumed")?,
+        responded: row.get("responded")?,
+    })
+}

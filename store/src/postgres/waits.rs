@@ -1,0 +1,253 @@
+//! The waits of agents, in Postgres.
+
+use async_trait::async_trait;
+use planck_common::{
+    AgentId, CallId, SessionId, Timestamp,
+    command::{ListWaits, WaitRow, Waits as WaitPage},
+    event::json,
+    wait::{WaitAnswer, WaitState},
+};
+use sqlx::postgres::PgRow;
+
+use super::{
+    PostgresStore,
+    database::{Database, PgStatement},
+    rows::Columns,
+};
+use crate::{
+    AnswerOutcome, SessionRule, StoreError, Waits,
+    page::{self, LOG_BYTES, WaitCursor},
+    waits::{EXPIRE_MOST, StoredWait, WaitAndAnswer, parse_answer, session_rule},
+};
+
+/// An estimate of the bytes that a wait has besides the body of its event and its answer.
+const AROUND: i64 = 400;
+const MAX_BYTES: i64 = LOG_BYTES as i64;
+
+/// Builds a query for waits from its `WHERE` clause.
+macro_rules! waits {
+    ($which:literal) => {
+        concat!(
+            "SELECT w.session_id, w.id, w.agent_id, w.seq, w.state, w.opened_at, w.answer, l.body, a.state = 'stopped' AS stopped
+            FROM waits w JOIN log l ON l.session_id = w.session_id AND l.seq = w.seq
+            JOIN agents a ON a.session_id = w.session_id AND a.id = w.agent_id ",
+            $which
+        )
+    };
+}
+
+/// The statement that reads a page, and whether more waits follow.
+const PAGE: &str = concat!(
+    "SELECT * FROM (SELECT p.*, count(*) OVER () AS found, row_number() OVER (ORDER BY opened_at, id) AS n,
+      sum(octet_length(body) + coalesce(octet_length(answer), 0) + $7) OVER (ORDER BY opened_at, id)::bigint AS bytes FROM (",
+    waits!(
+        "WHERE w.state = $1 AND ($2::text IS NULL OR w.kind = $2) AND ($3::text IS NULL OR w.session_id = $3)
+          AND (w.opened_at, w.id) > ($4, $5) AND starts_with(w.id, $9) AND (w.state NOT IN ('open', 'answered') OR a.state <> 'stopped')
+        ORDER BY w.opened_at, w.id LIMIT $6 + 1"
+    ),
+    ") p) counted WHERE n = 1 OR n <= $6 AND bytes <= $8 ORDER BY opened_at, id"
+);
+
+const WAIT: &str = waits!("WHERE w.session_id = $1 AND w.id = $2");
+
+const ANSWER: &str = "
+UPDATE waits w SET state = 'answered', answer = $4 FROM agents a
+WHERE w.session_id = $1 AND w.id = $2 AND w.digest = $3 AND w.state = 'open'
+  AND (w.expires_at IS NULL OR w.expires_at > extract(epoch FROM clock_timestamp()) * 1000)
+  AND a.session_id = w.session_id AND a.id = w.agent_id AND a.state <> 'stopped'
+RETURNING w.agent_id, a.node_id";
+
+const ANSWERS: &str = "SELECT id, answer, opened_at, expires_at FROM waits
+WHERE session_id = $1 AND agent_id = $2 AND state IN ('open', 'answered') AND state = 'answered' ORDER BY seq";
+
+/// The query for the waits that may have added a rule. It searches the answers as text, so that it
+/// reads few of them.
+const RULES: &str = waits!(
+    r#"WHERE w.session_id = $1 AND w.state IN ('answered', 'closed') AND strpos(w.answer, '"scope":"session"') > 0
+      AND l.hidden_by IS NULL ORDER BY w.seq"#
+);
+
+/// The statement locks only waits that no other statement has locked, so that it cannot deadlock.
+const EXPIRE: &str = r#"
+WITH late AS MATERIALIZED (SELECT session_id, id FROM waits
+  WHERE state = 'open' AND expires_at <= extract(epoch FROM clock_timestamp()) * 1000 ORDER BY opened_at LIMIT $1 FOR UPDATE SKIP LOCKED),
+done AS (UPDATE waits w SET state = 'answered', answer = json_build_object('decision', 'expired', 'reason', 'nobody answered in time',
+    'at', to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))::text
+  FROM late WHERE w.session_id = late.session_id AND w.id = late.id RETURNING 1)
+SELECT count(*) AS expired FROM done"#;
+
+#[async_trait]
+impl Waits for PostgresStore {
+    async fn waits(
+        &self,
+        session: Option<&SessionId>,
+        filter: &ListWaits,
+    ) -> Result<WaitPage, StoreError> {
+        let after = filter.after.as_deref().map(WaitCursor::parse);
+        let after = after.transpose()?;
+        let statement = sqlx::query(PAGE)
+            .bind(filter.state.unwrap_or(WaitState::Open).name())
+            .bind(filter.kind.map(|kind| kind.name()))
+            .bind(session.map(SessionId::as_str))
+            .bind(
+                after
+                    .as_ref()
+                    .map_or(i64::MIN, |after| after.opened_at.millis()),
+            )
+            .bind(after.as_ref().map_or("", |after| after.id.as_str()))
+            .bind(i64::from(page::waits(filter.limit)))
+            .bind(AROUND)
+            .bind(MAX_BYTES)
+            .bind(filter.id.as_deref().unwrap_or_default());
+        let rows = all_if_any(&self.database, statement).await?;
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+            return Ok(WaitPage {
+                waits: Vec::new(),
+                next: None,
+            });
+        };
+        let found = usize::try_from(Columns(first).get::<i64>("found")?).unwrap_or(usize::MAX);
+        let next = (found > rows.len()).then(|| cursor(last)).transpose()?;
+        let mut waits = Vec::with_capacity(rows.len());
+        for row in &rows {
+            match wait(row) {
+                Ok((row, _)) => waits.push(row),
+                Err(error) if session.is_none() => {
+                    tracing::warn!(%error, "left a wait out of the list: it cannot be read")
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(WaitPage { waits, next })
+    }
+
+    async fn wait(&self, session: &SessionId, id: &CallId) -> Result<Option<WaitRow>, StoreError> {
+        let found = find(&self.database, session, id).await?;
+        let row = found.as_ref().map(wait).transpose()?;
+        Ok(row.map(|(row, _)| row))
+    }
+
+    async fn answer(
+        &self,
+        session: &SessionId,
+        id: &CallId,
+        digest: &str,
+        answer: &WaitAnswer,
+    ) -> Result<AnswerOutcome, StoreError> {
+        let statement = sqlx::query(ANSWER)
+            .bind(session.as_str())
+            .bind(id.as_str())
+            .bind(digest)
+            .bind(json(answer));
+        if let Some(row) = all_if_any(&self.database, statement).await?.first() {
+            let row = Columns(row);
+            return Ok(AnswerOutcome::Answered {
+                agent: row.parse("agent_id")?,
+                node: row.parse_optional("node_id")?,
+            });
+        }
+        let Some(found) = find(&self.database, session, id).await? else {
+            return Ok(AnswerOutcome::NotFound);
+        };
+        if Columns(&found).get("stopped")? {
+            return Ok(AnswerOutcome::NotFound);
+        }
+        let (row, answer) = wait(&found)?;
+        Ok(AnswerOutcome::Refused {
+            row: Box::new(row),
+            answer: answer.map(Box::new),
+        })
+    }
+
+    async fn answers(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+    ) -> Result<Vec<(CallId, WaitAnswer)>, StoreError> {
+        let statement = sqlx::query(ANSWERS)
+            .bind(session.as_str())
+            .bind(agent.as_str());
+        let rows = all_if_any(&self.database, statement).await?;
+        let answer = |row| {
+            let row = Columns(row);
+            let id: CallId = row.parse("id")?;
+            let expires_at = row.get::<Option<i64>>("expires_at")?;
+            let answer = parse_answer(
+                &id,
+                row.get("answer")?,
+                row.time("opened_at")?,
+                expires_at.map(Timestamp::from_millis),
+            );
+            Ok((id, answer.map_err(|what| broken(session, &what))?))
+        };
+        rows.iter().map(answer).collect()
+    }
+
+    async fn session_rules(&self, session: &SessionId) -> Result<Vec<SessionRule>, StoreError> {
+        let statement = sqlx::query(RULES).bind(session.as_str());
+        let rows = all_if_any(&self.database, statement).await?;
+        let waits: Vec<WaitAndAnswer> = rows.iter().map(wait).collect::<Result<_, _>>()?;
+        Ok(waits.into_iter().filter_map(session_rule).collect())
+    }
+
+    async fn expire_waits(&self) -> Result<u64, StoreError> {
+        let statement = sqlx::query(EXPIRE).bind(i64::from(EXPIRE_MOST));
+        let rows = all_if_any(&self.database, statement).await?;
+        let count = rows
+            .first()
+            .map_or(Ok(0), |row| Columns(row).get::<i64>("expired"))?;
+        Ok(u64::try_from(count).unwrap_or(0))
+    }
+}
+
+/// Runs a statement on the table `waits`. Returns no rows if the database has the schema before
+/// that table, which a node that may not change the schema uses.
+pub(super) async fn all_if_any(
+    database: &Database,
+    statement: PgStatement<'_>,
+) -> Result<Vec<PgRow>, StoreError> {
+    match database.try_all(statement).await {
+        Err(failed) if failed.is_unknown_table() => Ok(Vec::new()),
+        other => other.map_err(|failed| failed.into_error()),
+    }
+}
+
+async fn find(
+    database: &Database,
+    session: &SessionId,
+    id: &CallId,
+) -> Result<Option<PgRow>, StoreError> {
+    let statement = sqlx::query(WAIT).bind(session.as_str()).bind(id.as_str());
+    Ok(all_if_any(database, statement).await?.into_iter().next())
+}
+
+fn wait(row: &PgRow) -> Result<WaitAndAnswer, StoreError> {
+    let row = Columns(row);
+    let session: SessionId = row.parse("session_id")?;
+    let stored = StoredWait {
+        id: row.parse("id")?,
+        session: session.clone(),
+        agent: row.parse("agent_id")?,
+        seq: row.get("seq")?,
+        state: row.named("state", WaitState::find)?,
+        opened_at: row.time("opened_at")?,
+        body: row.get("body")?,
+        answer: row.get("answer")?,
+    };
+    stored.parse().map_err(|what| broken(&session, &what))
+}
+
+fn cursor(row: &PgRow) -> Result<String, StoreError> {
+    let row = Columns(row);
+    let cursor = WaitCursor {
+        opened_at: row.time("opened_at")?,
+        id: row.parse("id")?,
+    };
+    Ok(cursor.to_string())
+}
+
+fn broken(session: &SessionId, what: &str) -> StoreError {
+    StoreError::Broken(format!(
+        "cannot read the waits of session {session}: {what}"
+    ))
+}

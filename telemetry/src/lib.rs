@@ -1,0 +1,203 @@
+//! Telemetry: logs on standard error, traces and metrics if a collector is configured, and metrics
+//! and probes over HTTP if a listen address is configured.
+
+pub mod content;
+pub mod genai;
+pub mod instance;
+pub mod metrics;
+pub mod propagation;
+pub mod vitals;
+
+mod bus;
+mod collector;
+mod listener;
+mod traces;
+
+use std::{
+    io::{self, IsTerminal, stderr},
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
+
+use opentelemetry_sdk::Resource;
+use tokio::runtime::Handle;
+use tracing::Subscriber;
+use tracing_subscriber::{
+    EnvFilter, Layer, layer::SubscriberExt, registry::LookupSpan, util::SubscriberInitExt,
+};
+
+use self::{
+    bus::BusTelemetry,
+    collector::Collector,
+    listener::Listener,
+    metrics::{Metrics, Push},
+    traces::Traces,
+};
+use planck_host::terminal::LogWriter;
+
+/// The telemetry that a process produces, and where it is sent.
+#[derive(Debug, Clone)]
+pub struct TelemetryOptions {
+    /// The log filter in the syntax of `RUST_LOG`.
+    pub log: String,
+    /// Whether each line of the log is a JSON object instead of text.
+    pub json: bool,
+    /// The base address of a collector that accepts OTLP over HTTP.
+    pub otlp_endpoint: Option<String>,
+    pub service_name: String,
+    /// Whether spans contain the texts of messages and of tool calls.
+    pub content: bool,
+    /// Whether metrics are kept although nothing else needs them.
+    pub metrics: bool,
+    /// The address at which probes and metrics are served over HTTP.
+    pub listen: Option<SocketAddr>,
+}
+
+/// The reason why telemetry could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    #[error("cannot read the log filter `{filter}`: {reason}")]
+    Filter { filter: String, reason: String },
+    #[error("cannot send traces and metrics to {endpoint}: {reason}")]
+    Collector { endpoint: String, reason: String },
+    #[error("cannot listen on {address} (telemetry.listen): {reason}")]
+    Listener {
+        address: SocketAddr,
+        reason: io::Error,
+    },
+    #[error("logging was set up before")]
+    Twice,
+}
+
+/// The telemetry of a process. [`shutdown`](Self::shutdown) must be called at the end, because the
+/// last spans are lost otherwise.
+#[derive(Debug)]
+pub struct Telemetry {
+    traces: Option<Traces>,
+    metrics: Option<Arc<Metrics>>,
+    listener: Option<Listener>,
+}
+
+impl Telemetry {
+    /// Installs logs, spans and metrics for the whole process, and starts the listener if an
+    /// address for it is configured. The HTTP requests to a collector run on the current runtime.
+    pub fn start(options: &TelemetryOptions) -> Result<Self, TelemetryError> {
+        let (subscriber, mut telemetry) = subscriber(options)?;
+        subscriber.try_init().map_err(|_| TelemetryError::Twice)?;
+        planck_bus::telemetry::install(BusTelemetry);
+        content::ask(options.content && options.otlp_endpoint.is_some());
+        if options.otlp_endpoint.is_some() || options.listen.is_some() || options.metrics {
+            let metrics = Arc::new(metrics(options)?);
+            metrics.install();
+            telemetry.listener = listener(options, &metrics)?;
+            telemetry.metrics = Some(metrics);
+        }
+        Ok(telemetry)
+    }
+
+    /// Returns the metrics of the process, if it keeps any.
+    pub fn metrics(&self) -> Option<&Arc<Metrics>> {
+        self.metrics.as_ref()
+    }
+
+    /// Sends the remaining data and stops the listener. Data that is not sent within `deadline` is
+    /// lost.
+    pub async fn shutdown(self, deadline: Duration) {
+        let Self {
+            traces,
+            metrics,
+            listener,
+        } = self;
+        let traces = async {
+            if let Some(traces) = traces {
+                traces.shutdown(deadline).await;
+            }
+        };
+        let metrics = async {
+            let Some(metrics) = metrics else { return };
+            let shutdown = tokio::task::spawn_blocking(move || metrics.shutdown(deadline));
+            match tokio::time::timeout(deadline, shutdown).await {
+                Ok(Ok(Ok(()))) => {}
+                // Many collectors accept only traces, so a failure with metrics is not logged as a
+                // warning.
+                Ok(Ok(Err(error))) => tracing::info!(%error, "the last metrics were not sent"),
+                Ok(Err(_)) | Err(_) => tracing::info!("the last metrics were not sent in time"),
+            }
+        };
+        tokio::join!(traces, metrics);
+        drop(listener);
+    }
+}
+
+fn metrics(options: &TelemetryOptions) -> Result<Metrics, TelemetryError> {
+    let push = match &options.otlp_endpoint {
+        Some(endpoint) => {
+            let collector = Collector(endpoint);
+            let runtime = Handle::try_current().map_err(|error| collector.unfit(&error))?;
+            Some(Push::new(collector.metrics()?, runtime))
+        }
+        None => None,
+    };
+    Ok(Metrics::new(resource(options), push))
+}
+
+fn listener(
+    options: &TelemetryOptions,
+    metrics: &Arc<Metrics>,
+) -> Result<Option<Listener>, TelemetryError> {
+    let Some(address) = options.listen else {
+        return Ok(None);
+    };
+    let started = Handle::try_current()
+        .map_err(io::Error::other)
+        .and_then(|main| Listener::start(address, Arc::clone(metrics), main));
+    started
+        .map(Some)
+        .map_err(|reason| TelemetryError::Listener { address, reason })
+}
+
+fn resource(options: &TelemetryOptions) -> Resource {
+    let host = nix::unistd::gethostname()
+        .ok()
+        .and_then(|name| name.into_string().ok())
+        .unwrap_or_default();
+    collector::resource(&options.service_name, instance::id().as_str(), &host)
+}
+
+fn subscriber(
+    options: &TelemetryOptions,
+) -> Result<(impl Subscriber + Send + Sync + use<>, Telemetry), TelemetryError> {
+    let filter = EnvFilter::try_new(&options.log).map_err(|error| TelemetryError::Filter {
+        filter: options.log.clone(),
+        reason: error.to_string(),
+    })?;
+    let traces = match &options.otlp_endpoint {
+        Some(endpoint) => Some(Traces::start(Collector(endpoint), resource(options))?),
+        None => None,
+    };
+    let spans = traces.as_ref().map(Traces::layer);
+    let subscriber = tracing_subscriber::registry()
+        .with(lines(options.json).with_filter(filter))
+        .with(spans);
+    Ok((
+        subscriber,
+        Telemetry {
+            traces,
+            metrics: None,
+            listener: None,
+        },
+    ))
+}
+
+fn lines<S: Subscriber + for<'a> LookupSpan<'a>>(json: bool) -> Box<dyn Layer<S> + Send + Sync> {
+    let lines = tracing_subscriber::fmt::layer().with_writer(move || LogWriter::new(json));
+    if json {
+        lines.json().flatten_event(true).boxed()
+    } else {
+        lines.with_ansi(stderr().is_terminal()).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,328 @@
+//! The catalogue of a node's tools by name: the built-in tools, those from files, those of
+//! sidecars, and those with which agents work together. It builds the toolboxes of agents.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError, RwLock},
+};
+
+use planck_agent::absent_tool::nearest;
+
+use super::{Tool, schema::CompiledSchema, toolbox::Toolbox};
+
+/// A tool with its compiled schema.
+pub struct ToolEntry {
+    pub(super) tool: Arc<dyn Tool>,
+    pub(super) schema: Arc<CompiledSchema>,
+}
+
+impl ToolEntry {
+    /// Creates the entry of a tool. Fails if its name or its schema is invalid.
+    pub fn new(tool: Arc<dyn Tool>) -> Result<Arc<Self>, BadTool> {
+        let spec = tool.spec();
+        if !planck_common::id::is_id(&spec.name) {
+            return Err(BadTool::Name(spec.name.clone()));
+        }
+        let schema =
+            CompiledSchema::compile(spec.parameters.get()).map_err(|why| BadTool::Schema {
+                name: spec.name.clone(),
+                why,
+            })?;
+        Ok(Arc::new(Self {
+            tool,
+            schema: Arc::new(schema),
+        }))
+    }
+
+    pub fn name(&self) -> &str {
+        &self.tool.spec().name
+    }
+}
+
+/// The reason why a tool is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadTool {
+    #[error("`{0}` cannot name a tool: expected 1 to 64 of A-Z a-z 0-9 _ -")]
+    Name(String),
+    #[error("tool `{name}`: the schema of its parameters is wrong: {why}")]
+    Schema { name: String, why: String },
+    #[error("there is a tool `{0}` already")]
+    Taken(String),
+}
+
+/// The error for a name that belongs to no tool or skill.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no {kind} `{name}`{}", nearest.as_ref().map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
+pub struct Unknown {
+    pub kind: &'static str,
+    pub name: String,
+    pub nearest: Option<String>,
+}
+
+impl Unknown {
+    /// Creates the error. `there_are` lists the existing names. The most similar one becomes the
+    /// suggestion if it is similar enough.
+    pub fn of<'a>(
+        kind: &'static str,
+        name: &str,
+        there_are: impl Iterator<Item = &'a str>,
+    ) -> Self {
+        Self {
+            kind,
+            name: name.into(),
+            nearest: nearest(name, there_are),
+        }
+    }
+}
+
+/// The maximum number of toolboxes that are cached.
+const MOST_TOOLBOXES: usize = 256;
+
+/// The catalogue of a node. Clones share the same tools.
+#[derive(Clone, Default)]
+pub struct ToolCatalogue(Arc<CatalogueInner>);
+
+#[derive(Default)]
+struct CatalogueInner {
+    tools: RwLock<CataloguedTools>,
+    /// The cached toolboxes. A key is the requested names, joined with spaces. Agents that request
+    /// the same names share one toolbox. Changing the tools of the catalogue clears the cache.
+    toolboxes: Mutex<HashMap<String, Toolbox>>,
+}
+
+#[derive(Default)]
+struct CataloguedTools {
+    /// The node's own tools.
+    own: BTreeMap<String, Arc<ToolEntry>>,
+    /// The tools of sidecars, by the names that team specs may use. If several tools share a name,
+    /// the name selects all of them.
+    offered: BTreeMap<String, Vec<Arc<ToolEntry>>>,
+}
+
+impl ToolCatalogue {
+    /// Adds a tool of the node. Fails if the node already has a tool of that name, or if the name
+    /// or the schema is invalid.
+    pub fn add(&self, tool: Arc<dyn Tool>) -> Result<(), BadTool> {
+        let entry = ToolEntry::new(tool)?;
+        let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
+        self.toolboxes().clear();
+        match tools.own.entry(entry.name().to_owned()) {
+            std::collections::btree_map::Entry::Occupied(taken) => {
+                Err(BadTool::Taken(taken.key().clone()))
+            }
+            std::collections::btree_map::Entry::Vacant(free) => {
+                free.insert(entry);
+                Ok(())
+            }
+        }
+    }
+
+    /// Removes a tool of the node and returns whether it existed. Toolboxes that agents already
+    /// have keep the tool.
+    pub fn remove(&self, name: &str) -> bool {
+        let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
+        self.toolboxes().clear();
+        tools.own.remove(name).is_some()
+    }
+
+    /// Replaces all tools of sidecars. Returns the reasons why tools were refused.
+    pub fn offer(&self, offers: BTreeMap<String, Vec<Arc<dyn Tool>>>) -> Vec<BadTool> {
+        let mut bad = Vec::new();
+        let mut entry = |tool| ToolEntry::new(tool).map_err(|why| bad.push(why)).ok();
+        let offered = offers
+            .into_iter()
+            .map(|(name, tools)| (name, tools.into_iter().filter_map(&mut entry).collect()))
+            .collect();
+        let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
+        self.toolboxes().clear();
+        tools.offered = offered;
+        bad
+    }
+
+    /// Returns whether the node itself has a tool of this name.
+    pub fn is_own(&self, name: &str) -> bool {
+        self.read().own.contains_key(canonical(name))
+    }
+
+    /// Returns the names of all tools: first the node's own, then those of sidecars.
+    pub fn names(&self) -> Vec<String> {
+        self.read().names().map(Into::into).collect()
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        !self.read().find(canonical(name)).is_empty()
+    }
+
+    /// Returns a toolbox of the tools with these names, from the cache if possible. Also returns an
+    /// error for each name that belongs to no tool.
+    pub fn toolbox<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> (Toolbox, Vec<Unknown>) {
+        let names: Vec<&str> = names.into_iter().collect();
+        // The read lock is held until the toolbox is in the cache. Otherwise a change of the tools
+        // could clear the cache before the outdated toolbox is inserted.
+        let tools = self.read();
+        let mut toolboxes = self.toolboxes();
+        if let Some(known) = toolboxes.get(&names.join(" ")) {
+            return (known.clone(), Vec::new());
+        }
+        let (toolbox, unknown) = gather(&tools, &names);
+        if unknown.is_empty() {
+            if toolboxes.len() >= MOST_TOOLBOXES {
+                toolboxes.clear();
+            }
+            toolboxes.insert(names.join(" "), toolbox.clone());
+        }
+        (toolbox, unknown)
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, CataloguedTools> {
+        self.0.tools.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn toolboxes(&self) -> std::sync::MutexGuard<'_, HashMap<String, Toolbox>> {
+        self.0
+            .toolboxes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CataloguedTools {
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.own
+            .keys()
+            .chain(self.offered.keys())
+            .map(String::as_str)
+    }
+
+    fn find(&self, name: &str) -> &[Arc<ToolEntry>] {
+        let own = self.own.get(name).map(std::slice::from_ref);
+        own.or_else(|| self.offered.get(name).map(Vec::as_slice))
+            .unwrap_or_default()
+    }
+}
+
+fn gather(tools: &CataloguedTools, names: &[&str]) -> (Toolbox, Vec<Unknown>) {
+    let (mut found, mut unknown) = (Vec::new(), Vec::new());
+    for name in names {
+        match tools.find(canonical(name)) {
+            [] => unknown.push(Unknown::of("tool", name, tools.names())),
+            entries => found.extend(entries.iter().cloned()),
+        }
+    }
+    (Toolbox::of(found), unknown)
+}
+
+/// Returns the current name of a tool. Older templates use former names.
+pub fn canonical(name: &str) -> &str {
+    match name {
+        "call_agent" => "ask_agent",
+        "send_agent" => "delegate_task",
+        "respond_agent" => "send_response",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{edit::EditFile, files::spec, read::ReadFile, testing::World, write::WriteFile};
+
+    fn catalogue() -> ToolCatalogue {
+        let files = World::new().files();
+        let catalogue = ToolCatalogue::default();
+        catalogue
+            .add(Arc::new(WriteFile::new(files.clone())))
+            .unwrap();
+        catalogue
+            .add(Arc::new(ReadFile::new(files.clone())))
+            .unwrap();
+        catalogue.add(Arc::new(EditFile::new(files))).unwrap();
+        catalogue
+    }
+
+    #[test]
+    fn a_toolbox_has_the_tools_of_the_names() {
+        let (toolbox, unknown) = catalogue().toolbox(["write", "raed", "edit", "write", "fly"]);
+        assert_eq!(toolbox.names().collect::<Vec<_>>(), ["edit", "write"]);
+        assert_eq!(
+            toolbox
+                .specs()
+                .iter()
+                .map(|spec| &*spec.name)
+                .collect::<Vec<_>>(),
+            ["edit", "write"]
+        );
+        let told: Vec<String> = unknown.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "there is no tool `raed`; did you mean `read`?",
+                "there is no tool `fly`"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_name_is_taken_once_and_free_after_removal() {
+        let catalogue = catalogue();
+        let again = || Arc::new(ReadFile::new(World::new().files()));
+        assert_eq!(catalogue.add(again()), Err(BadTool::Taken("read".into())));
+        let (toolbox, _) = catalogue.toolbox(["read"]);
+        assert!(
+            Arc::ptr_eq(&toolbox.specs(), &catalogue.toolbox(["read"]).0.specs()),
+            "the same names share a toolbox"
+        );
+        assert!(catalogue.remove("read"));
+        assert_eq!(
+            catalogue.toolbox(["read"]).1.len(),
+            1,
+            "a tool that is gone is in no new toolbox"
+        );
+        assert!(!catalogue.contains("read"));
+        assert_eq!(
+            toolbox.names().collect::<Vec<_>>(),
+            ["read"],
+            "a toolbox keeps what it has"
+        );
+        assert_eq!(catalogue.add(again()), Ok(()));
+    }
+
+    #[test]
+    fn a_tool_of_the_agent_precedes_the_nodes() {
+        struct Own(planck_agent::model::ToolSpec);
+        #[async_trait::async_trait]
+        impl Tool for Own {
+            fn spec(&self) -> &planck_agent::model::ToolSpec {
+                &self.0
+            }
+            async fn run(&self, _: crate::Invocation) -> crate::ToolOutcome {
+                crate::ToolOutcome::ok("")
+            }
+        }
+        let own = |name: &str, parameters| -> Arc<dyn Tool> {
+            Arc::new(Own(spec(name, "own", Default::default(), &parameters)))
+        };
+        let (toolbox, _) = catalogue().toolbox(["read", "edit"]);
+        let mixed = toolbox
+            .with([own("read", json!({"type": "object"}))])
+            .unwrap();
+        assert_eq!(
+            mixed
+                .specs()
+                .iter()
+                .map(|spec| spec.description == "own")
+                .collect::<Vec<_>>(),
+            [false, true]
+        );
+        assert!(matches!(
+            toolbox.with([own("a.b", json!({"type": "object"}))]),
+            Err(BadTool::Name(_))
+        ));
+        assert!(matches!(
+            toolbox.with([own("ab", json!({"type": "array"}))]),
+            Err(BadTool::Schema { .. })
+        ));
+    }
+}

@@ -1,0 +1,317 @@
+//! A command that runs under a reaper.
+
+use std::{
+    io::{self, PipeReader, PipeWriter},
+    os::fd::{AsFd, OwnedFd},
+    os::unix::process::ExitStatusExt,
+    pin::{Pin, pin},
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use nix::{
+    fcntl::{FcntlArg, OFlag, fcntl},
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tokio::{
+    io::AsyncWriteExt,
+    net::unix::pipe,
+    process::{Child, Command},
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    CommandEnd, Finished, Launch, Launcher,
+    heartbeat::{ReaperHeartbeat, Registered},
+    strangers,
+};
+use crate::{
+    cgroup::{CallGroup, Groups},
+    output::{Capture, capture},
+};
+
+/// The maximum time that a reaper may take to end all processes. A reaper that takes longer was
+/// stopped, or waits for a process that cannot be killed. The node then kills the reaper, and the
+/// remaining processes become children of this process.
+const KILLING: Duration = Duration::from_millis(3500);
+
+/// The interval at which a running reaper is checked. The node kills a reaper that is stopped in
+/// two consecutive checks, because a stopped reaper enforces no limit.
+const LOOKING: Duration = Duration::from_millis(500);
+
+/// The maximum time to wait for a killed reaper to end.
+const DYING: Duration = Duration::from_millis(2300);
+
+/// The maximum time to read output after the reaper has exited and its leftover processes were
+/// killed.
+const DRAINING: Duration = Duration::from_secs(1);
+
+/// A running command. Dropping it kills, in the background, everything that the command started.
+#[derive(Debug)]
+pub struct Reaped {
+    reaper: Reaper,
+    lifeline: Option<ReaperPipe>,
+}
+
+/// The node's end of the pipe to the reaper. Closing it makes the reaper kill the command.
+#[derive(Debug)]
+enum ReaperPipe {
+    Alone { _pipe: OwnedFd },
+    Watched { _pipe: Registered },
+}
+
+/// The process of the reaper.
+#[derive(Debug)]
+struct Reaper {
+    /// The child process, or `None` after it was collected or passed to a background task.
+    child: Option<Child>,
+    /// The control group of the command and its descendants, if it has one.
+    group: Option<CallGroup>,
+}
+
+impl Reaped {
+    /// Starts a reaper for a command and passes it the command's input.
+    pub async fn spawn(launcher: &Launcher, launch: &Launch) -> io::Result<Self> {
+        let (ours, theirs) = connection()?;
+        let group = launcher.groups.as_ref().and_then(Groups::of_call);
+        let child = strangers::spawn(command(launcher, launch, group.as_ref(), theirs));
+        if let (Err(_), Some(group)) = (&child, &group) {
+            group.remove();
+        }
+        let reaper = Reaper {
+            child: Some(child?),
+            group,
+        };
+        let pipe = hand_over(ours, &launch.input).await?;
+        Ok(Self {
+            reaper,
+            lifeline: Some(ReaperPipe::new(launcher.heartbeat.as_ref(), pipe)),
+        })
+    }
+
+    /// Reads the output until the command ends, and keeps at most `keep` bytes of stdout and of
+    /// stderr. Kills the command after `limit` or when `cancel` is cancelled, and then returns the
+    /// output up to that time.
+    pub async fn finish(
+        mut self,
+        keep: usize,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Finished {
+        let (mut out, mut err) = (Capture::new(keep), Capture::new(keep));
+        let reaper = self.reaper.pid();
+        let mut ended = Box::pin(run_out(&mut self.reaper, &mut out, &mut err));
+        let first = tokio::select! {
+            biased;
+            done = ended_or_stopped(ended.as_mut(), reaper) => Ok(done),
+            () = cancel.cancelled() => Err(CommandEnd::Aborted),
+            () = sleep(limit) => Err(CommandEnd::TimedOut),
+        };
+        drop(self.lifeline.take());
+        let (end, left) = match first {
+            Ok((status, left)) => (CommandEnd::Exited(status), left),
+            Err(end) => (end, all_ended(ended.as_mut(), reaper).await),
+        };
+        drop(ended);
+        Finished {
+            end,
+            left,
+            stdout: out.finish(),
+            stderr: err.finish(),
+        }
+    }
+}
+
+/// Waits for `ended`. Kills the reaper if a signal has stopped it, because a stopped reaper does
+/// not end on its own.
+async fn ended_or_stopped<T>(
+    mut ended: Pin<&mut impl Future<Output = T>>,
+    reaper: Option<Pid>,
+) -> T {
+    let mut was_stopped = false;
+    loop {
+        if let Ok(done) = timeout(LOOKING, &mut ended).await {
+            return done;
+        }
+        let is_stopped = reaper.is_some_and(strangers::is_stopped);
+        if is_stopped && was_stopped {
+            tracing::warn!(?reaper, "killing a reaper that was stopped");
+            kill_unwaited(reaper);
+        }
+        was_stopped = is_stopped;
+    }
+}
+
+/// Kills a reaper. The reaper must not have been collected yet, because its process id could belong
+/// to another process afterwards. SIGKILL also ends a stopped process.
+fn kill_unwaited(reaper: Option<Pid>) {
+    let _ = reaper.map(|reaper| kill(reaper, Signal::SIGKILL));
+}
+
+/// Waits until all processes of a call are dead. Kills the reaper if that takes longer than
+/// [`KILLING`]. Returns the processes that may still be alive.
+async fn all_ended(
+    mut ended: Pin<&mut impl Future<Output = (ExitStatus, Vec<Pid>)>>,
+    reaper: Option<Pid>,
+) -> Vec<Pid> {
+    if let Ok((_, left)) = timeout(KILLING, &mut ended).await {
+        return left;
+    }
+    tracing::warn!(
+        ?reaper,
+        "killing a reaper that did not end its processes within {KILLING:?}"
+    );
+    kill_unwaited(reaper);
+    match timeout(DYING, ended).await {
+        Ok((_, left)) => left,
+        Err(_) => reaper.into_iter().collect(),
+    }
+}
+
+impl Reaper {
+    fn pid(&self) -> Option<Pid> {
+        self.child.as_ref().and_then(strangers::pid_of)
+    }
+}
+
+/// Starts a background task that ends the processes of a dropped call. The task waits until all of
+/// them have ended, kills the reaper if that takes longer than [`KILLING`], and kills what a dead
+/// reaper left behind.
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        let (pid, mut child, group) = (self.pid(), self.child.take(), self.group.take());
+        if let (true, Ok(runtime)) = (child.is_some(), tokio::runtime::Handle::try_current()) {
+            // If the runtime is shutting down, it drops the task immediately, and with it the
+            // child.
+            runtime
+                .spawn(async move { all_ended(pin!(exit(&mut child, group.as_ref())), pid).await });
+        }
+    }
+}
+
+/// Waits until the reaper and all of its descendants are dead. Returns the reaper's exit status,
+/// and the processes that could not be killed.
+async fn exit(reaper: &mut Option<Child>, group: Option<&CallGroup>) -> (ExitStatus, Vec<Pid>) {
+    let killed = ExitStatus::from_raw(Signal::SIGKILL as i32);
+    let Some(child) = reaper else {
+        return (killed, end_leftovers(group).await);
+    };
+    let pid = strangers::pid_of(child);
+    let status = child.wait().await.unwrap_or(killed);
+    *reaper = None;
+    pid.into_iter().for_each(strangers::forget);
+    (status, end_leftovers(group).await)
+}
+
+/// Kills the processes that a reaper left behind, and returns those that are still alive. The
+/// processes in the call's group are killed first, because a frozen group cannot start others.
+async fn end_leftovers(group: Option<&CallGroup>) -> Vec<Pid> {
+    // Removing the group succeeds only if it has no process, so a successful removal shows that
+    // nothing is left in it.
+    let Some(group) = group.filter(|group| !group.remove()) else {
+        return strangers::end().await;
+    };
+    let outlived = group.kill();
+    if !outlived.is_empty() {
+        tracing::warn!(processes = ?outlived, "ending processes that outlived the reaper of their call");
+    }
+    let mut left = strangers::end().await;
+    left.extend(group.end().await);
+    left.sort_unstable();
+    left.dedup();
+    left
+}
+
+/// Waits until the reaper has exited, its leftover processes are dead, and all output has been read
+/// or [`DRAINING`] has passed.
+async fn run_out(
+    reaper: &mut Reaper,
+    out: &mut Capture,
+    err: &mut Capture,
+) -> (ExitStatus, Vec<Pid>) {
+    let (stdout, stderr) = reaper
+        .child
+        .as_mut()
+        .map(|child| (child.stdout.take(), child.stderr.take()))
+        .unwrap_or_default();
+    let gone = CancellationToken::new();
+    let ended = async {
+        let ended = exit(&mut reaper.child, reaper.group.as_ref()).await;
+        gone.cancel();
+        ended
+    };
+    let read = async { tokio::join!(capture(stdout, out), capture(stderr, err)) };
+    let read_for_a_while = async {
+        tokio::select! {
+            _ = read => {}
+            () = async { gone.cancelled().await; sleep(DRAINING).await } => {}
+        }
+    };
+    tokio::join!(ended, read_for_a_while).0
+}
+
+impl ReaperPipe {
+    fn new(heartbeat: Option<&ReaperHeartbeat>, pipe: OwnedFd) -> Self {
+        match heartbeat {
+            Some(heartbeat) => Self::Watched {
+                _pipe: heartbeat.register(PipeWriter::from(pipe)),
+            },
+            None => Self::Alone { _pipe: pipe },
+        }
+    }
+}
+
+/// Creates a pipe whose writing end is non-blocking.
+fn connection() -> io::Result<(OwnedFd, PipeReader)> {
+    let (theirs, ours) = io::pipe()?;
+    fcntl(ours.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    Ok((ours.into(), theirs))
+}
+
+fn command(
+    launcher: &Launcher,
+    launch: &Launch,
+    group: Option<&CallGroup>,
+    lifeline: PipeReader,
+) -> Command {
+    let mut command = Command::new(&launcher.planck);
+    command.arg0("planck").arg("reap");
+    if let Some(heartbeat) = &launcher.heartbeat {
+        command
+            .arg("--watch")
+            .arg(heartbeat.silence().as_millis().to_string());
+    }
+    if !launch.input.is_empty() {
+        command.args(["--input", &launch.input.len().to_string()]);
+    }
+    command.args(["--limits", &launcher.limits.to_string()]);
+    if let Some(policy) = &launch.sandbox {
+        command.args(policy.to_option());
+    }
+    if let Some(group) = group {
+        command.arg("--group").arg(group.folder());
+    }
+    command.arg("--").arg(&launch.program).args(&launch.args);
+    command
+        .current_dir(&launch.dir)
+        .env_clear()
+        .envs(launch.env.iter().map(|(name, value)| (name, value)));
+    command
+        .stdin(Stdio::from(lifeline))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Writes the command's input to the pipe, and returns the pipe. Errors of writing are ignored,
+/// because the caller notices when the reaper exits.
+async fn hand_over(pipe: OwnedFd, input: &[u8]) -> io::Result<OwnedFd> {
+    if input.is_empty() {
+        return Ok(pipe);
+    }
+    let mut pipe = pipe::Sender::from_owned_fd(pipe)?;
+    let _ = pipe.write_all(input).await;
+    pipe.into_nonblocking_fd()
+}

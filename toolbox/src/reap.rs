@@ -1,0 +1,313 @@
+//! `planck reap` runs one command and leaves none of its processes behind. It is the ancestor of
+//! all processes of a tool call. It kills all of its descendants when the command exits or exceeds
+//! a limit, when the pipe from the node is closed, when a signal asks it to end, or, in a cluster,
+//! when no heartbeat arrives through the pipe.
+
+pub(crate) mod descendants;
+mod descriptors;
+mod lifeline;
+mod limits;
+mod options;
+mod watch;
+
+use std::{
+    ffi::OsString,
+    io::Write,
+    iter,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::Path,
+    process::{Command, ExitCode, ExitStatus, Stdio},
+    thread,
+    time::Duration,
+};
+
+use nix::{
+    errno::Errno,
+    sys::{
+        prctl,
+        resource::{Resource, setrlimit},
+        signal::{self, SigSet, Signal},
+        signalfd::{SfdFlags, SignalFd},
+        wait::{WaitPidFlag, WaitStatus, waitpid},
+    },
+    unistd::{self, Pid},
+};
+
+use descendants::Descendants;
+use lifeline::{Lifeline, LifelineEvent};
+pub use limits::{CommandLimits, THREADS};
+use options::{ReapMode, ReapOptions};
+use watch::{Excess, LimitWatch};
+
+use super::sandbox::{self, SandboxPolicy};
+
+/// The exit code if the command could not be started, as in shells.
+const CANNOT_START: u8 = 127;
+
+/// The path of the running binary, which stays valid after an upgrade has replaced the file.
+pub const THIS_BINARY: &str = "/proc/self/exe";
+
+/// Builds a command whose process is killed when the thread that starts it ends for any reason.
+/// Signals of the terminal do not reach the process.
+pub fn bound_to_this_process(program: &std::ffi::OsStr) -> Command {
+    let mut command = Command::new(THIS_BINARY);
+    command
+        .arg0("planck")
+        .args(["reap", "--under", &std::process::id().to_string(), "--"])
+        .arg(program);
+    command
+}
+
+/// Runs `planck reap`. `args` are the arguments after `reap`. Stdin is the pipe from the node;
+/// stdout and stderr belong to the command.
+pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let closed = descriptors::close_inherited()
+        .map_err(|why| format!("cannot close what was inherited: {why}"));
+    match closed.and_then(|()| ReapOptions::parse(args)).and_then(run) {
+        Ok(end) => leave(end),
+        Err(why) => {
+            let _ = writeln!(std::io::stderr(), "planck reap: {why}");
+            ExitCode::from(CANNOT_START)
+        }
+    }
+}
+
+/// How a run of the reaper ended.
+enum ReapEnd {
+    /// The command exited.
+    Command(ExitStatus),
+    /// The node closed the pipe or sent no heartbeat, or a signal asked this process to end.
+    Stopped,
+    /// The command exceeded a limit.
+    LimitExceeded(Excess),
+}
+
+fn run(options: ReapOptions) -> Result<ReapEnd, String> {
+    match options.mode {
+        ReapMode::Reap { watch, input } => reap(watch, input, &options),
+        ReapMode::Under { parent } => {
+            Err(prepare_command(parent, &options)
+                .map_or_else(|why| why, |()| become_command(&options)))
+        }
+        ReapMode::Inside => Err(become_command(&options)),
+        ReapMode::Check { file, port } => {
+            sandbox::check(options.sandbox.as_ref(), file.as_ref(), port).map(ReapEnd::Command)
+        }
+    }
+}
+
+/// Prepares this process to become the command. The process enters the call's control group and
+/// gets its limits, and the kernel kills it when its reaper ends. The process also gets a session
+/// of its own, so that signals that the command sends to its own process group do not reach the
+/// reaper, and so that the scheduler separates the command's load from the reaper's.
+fn prepare_command(parent: Pid, options: &ReapOptions) -> Result<(), String> {
+    let ready =
+        prctl::set_pdeathsig(Signal::SIGKILL).and_then(|()| SigSet::empty().thread_set_mask());
+    ready
+        .and_then(|()| unistd::setsid())
+        .map_err(|why| format!("cannot prepare the command: {why}"))?;
+    if unistd::getppid() != parent {
+        return Err("the reaper is gone".into());
+    }
+    if let Some(group) = &options.group {
+        // If this fails, the command runs without a group, as on machines that have no control
+        // groups.
+        let _ = group.enter();
+    }
+    match options.limits.map(|limits| limits.bind()) {
+        Some(Err(why)) => Err(format!("cannot limit the command: {why}")),
+        Some(Ok(())) | None => Ok(()),
+    }
+}
+
+/// Applies the sandbox rules to this process and then replaces it with the command. Returns only if
+/// that fails, with the reason.
+fn become_command(options: &ReapOptions) -> String {
+    if let Some(why) = options
+        .sandbox
+        .as_ref()
+        .and_then(|policy| sandbox::enter(policy).err())
+    {
+        return format!("cannot confine the command: {why}");
+    }
+    let [program, args @ ..] = options.command.as_slice() else {
+        return "no command".into();
+    };
+    let why = Command::new(program).args(args).exec();
+    format!("cannot start {}: {why}", program.display())
+}
+
+fn reap(silence: Option<Duration>, input: usize, options: &ReapOptions) -> Result<ReapEnd, String> {
+    let signals = prepare().map_err(|why| format!("cannot prepare: {why}"))?;
+    let mut lifeline = Lifeline::new(silence);
+    let Some(input) = lifeline.read_input(input) else {
+        return Ok(ReapEnd::Stopped);
+    };
+    let child = start(options, input)?;
+    let scratch = options.sandbox.iter().filter_map(SandboxPolicy::scratch);
+    let folders: Vec<&Path> = iter::once(Path::new(".")).chain(scratch).collect();
+    let watch = options
+        .limits
+        .and_then(|limits| LimitWatch::new(limits, &folders));
+    let end = wait(&mut lifeline, &signals, watch, child);
+    if let Some(group) = &options.group {
+        group.kill();
+    }
+    Descendants::of_this_process().end();
+    if let Ok(ReapEnd::LimitExceeded(excess)) = &end {
+        let _ = writeln!(std::io::stderr(), "planck: {excess}");
+    }
+    // The node may be dead, so the reaper removes the call's files and group itself. After a normal
+    // end, the live node removes them.
+    if let Ok(ReapEnd::Stopped) = &end {
+        options.sandbox.iter().for_each(SandboxPolicy::clean);
+        if let Some(group) = &options.group {
+            group.remove();
+        }
+    }
+    end
+}
+
+/// Prepares this process to be the reaper. The process gets a session of its own, and orphans
+/// become its children. Its signals are read from the descriptor that this function returns. The
+/// process is not dumpable, so it writes no core file, and the command may not trace it or read its
+/// memory. Its name is changed, which protects it from a command that kills processes named
+/// `planck`. If a signal has stopped the reaper, the kernel continues it when its node dies.
+fn prepare() -> nix::Result<SignalFd> {
+    let _ = unistd::setsid();
+    prctl::set_dumpable(false)?;
+    prctl::set_pdeathsig(Signal::SIGCONT)?;
+    prctl::set_child_subreaper(true)?;
+    prctl::set_name(c"reap")?;
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+    let mut mask = SigSet::empty();
+    for signal in [
+        Signal::SIGCHLD,
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+    ] {
+        mask.add(signal);
+    }
+    mask.thread_block()?;
+    SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+}
+
+fn start(options: &ReapOptions, input: Vec<u8>) -> Result<Pid, String> {
+    let mut child = Command::new(THIS_BINARY)
+        .arg0("planck")
+        .args(["reap", "--under", &unistd::getpid().to_string()])
+        .args(
+            options
+                .limits
+                .iter()
+                .flat_map(|limits| ["--limits".into(), limits.to_string()]),
+        )
+        .args(options.sandbox.iter().flat_map(SandboxPolicy::to_option))
+        .args(
+            options
+                .group
+                .iter()
+                .flat_map(|group| ["--group".as_ref(), group.folder().as_os_str()]),
+        )
+        .arg("--")
+        .args(&options.command)
+        .stdin(if input.is_empty() {
+            Stdio::null()
+        } else {
+            Stdio::piped()
+        })
+        .spawn()
+        .map_err(|why| format!("cannot start: {why}"))?;
+    let pid = i32::try_from(child.id()).map_err(|why| why.to_string())?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // The command need not read its input, so the write may block. The write therefore runs on
+        // a thread of its own, which ends with this process.
+        thread::spawn(move || stdin.write_all(&input));
+    }
+    Ok(Pid::from_raw(pid))
+}
+
+/// Waits for the first event that ends the run, and returns how the run ended.
+fn wait(
+    lifeline: &mut Lifeline,
+    signals: &SignalFd,
+    mut watch: Option<LimitWatch>,
+    child: Pid,
+) -> Result<ReapEnd, String> {
+    loop {
+        if let Some(status) = exited(child)? {
+            return Ok(ReapEnd::Command(status));
+        }
+        if let Some(excess) = watch.as_mut().and_then(LimitWatch::look) {
+            return Ok(ReapEnd::LimitExceeded(excess));
+        }
+        match lifeline
+            .wait(signals, watch.as_ref().map(LimitWatch::pause))
+            .map_err(|why| format!("cannot wait: {why}"))?
+        {
+            LifelineEvent::Alive => {}
+            LifelineEvent::Signals => {
+                if told_to_end(signals) {
+                    return Ok(ReapEnd::Stopped);
+                }
+            }
+            LifelineEvent::Ended | LifelineEvent::Silent => return Ok(ReapEnd::Stopped),
+        }
+    }
+}
+
+fn told_to_end(signals: &SignalFd) -> bool {
+    let mut stopped = false;
+    while let Ok(Some(signal)) = signals.read_signal() {
+        stopped |= i32::try_from(signal.ssi_signo) != Ok(Signal::SIGCHLD as i32);
+    }
+    stopped
+}
+
+/// Collects dead children. Returns the exit status of the command if it is among them.
+fn exited(child: Pid) -> Result<Option<ExitStatus>, String> {
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(pid, code)) if pid == child => {
+                return Ok(Some(ExitStatus::from_raw((code & 0xff) << 8)));
+            }
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == child => {
+                return Ok(Some(ExitStatus::from_raw(signal as i32)));
+            }
+            Ok(WaitStatus::StillAlive) => return Ok(None),
+            // `nix` has no name for the signal that killed the command. The number of the signal is
+            // lost, so SIGKILL is reported.
+            Err(Errno::EINVAL | Errno::ECHILD) if signal::kill(child, None).is_err() => {
+                return Ok(Some(ExitStatus::from_raw(Signal::SIGKILL as i32)));
+            }
+            Ok(_) | Err(Errno::EINTR | Errno::EINVAL) => {}
+            Err(why) => return Err(format!("cannot wait for the command: {why}")),
+        }
+    }
+}
+
+/// Returns the command's exit code, or ends this process with the signal that ended the command. If
+/// the reaper ended the command, ends this process with SIGKILL.
+fn leave(end: ReapEnd) -> ExitCode {
+    let ReapEnd::Command(status) = end else {
+        return kill_itself(Signal::SIGKILL);
+    };
+    match (
+        status.code(),
+        status
+            .signal()
+            .and_then(|signal| Signal::try_from(signal).ok()),
+    ) {
+        (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
+        (None, Some(signal)) => kill_itself(signal),
+        (None, None) => ExitCode::FAILURE,
+    }
+}
+
+fn kill_itself(fatal: Signal) -> ExitCode {
+    let _ = SigSet::empty().thread_set_mask();
+    let _ = signal::raise(fatal);
+    ExitCode::from(u8::try_from(128 + fatal as i32).unwrap_or(u8::MAX))
+}

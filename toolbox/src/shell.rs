@@ -1,0 +1,351 @@
+//! The code that all tools with processes share: the environment, the sandbox, and the conversion
+//! of a process's end into text.
+
+use std::{
+    ffi::OsString, os::unix::process::ExitStatusExt, path::PathBuf, process::ExitStatus, sync::Arc,
+    time::Duration,
+};
+
+use nix::{sys::signal::Signal, unistd::Pid};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    ToolOutcome, environment,
+    output::{Caps, Captured, cut},
+    process::{CommandEnd, Finished, Launch, Launcher},
+    protect::{Guard, Guards, RestoreReport},
+    sandbox::{Sandbox, SandboxRefused, Sandboxed},
+    workspace::Workspace,
+};
+
+/// The number by which the limits are divided to get the part of the output that is reserved for
+/// stderr. The part is reserved if stdout and stderr are too long together, because stderr contains
+/// the errors.
+const FOR_STDERR: usize = 5;
+
+/// The shared state of a node's process tools. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Shell(Arc<ShellInner>);
+
+#[derive(Debug)]
+struct ShellInner {
+    launcher: Launcher,
+    sandbox: Sandbox,
+    guards: Guards,
+    env: Vec<(OsString, OsString)>,
+    caps: Caps,
+}
+
+impl Shell {
+    /// Creates the shell. `pass_on` names environment variables of the node that processes get in
+    /// addition to the usual ones.
+    pub fn new(
+        launcher: Launcher,
+        sandbox: Sandbox,
+        guards: Guards,
+        pass_on: &[String],
+        caps: Caps,
+    ) -> Self {
+        let env = environment::minimal(pass_on);
+        Self(Arc::new(ShellInner {
+            launcher,
+            sandbox,
+            guards,
+            env,
+            caps,
+        }))
+    }
+
+    /// Returns the limits for the part of the output that is returned to the model.
+    pub(super) fn caps(&self) -> Caps {
+        self.0.caps
+    }
+
+    pub(super) fn env(&self) -> Vec<(OsString, OsString)> {
+        self.0.env.clone()
+    }
+
+    /// Runs a command in the sandbox. Then undoes changes of protected files, unless the
+    /// configuration turned the sandbox off. The command may read `readable` in addition to the
+    /// workspace.
+    pub(super) async fn run(
+        &self,
+        launch: Launch,
+        workspace: &Workspace,
+        readable: &[PathBuf],
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> ToolOutcome {
+        let (shell, workspace, readable) = (self.clone(), workspace.clone(), readable.to_vec());
+        let (sandboxed, guard) =
+            match blocking(move || shell.prepare(launch, &workspace, &readable)).await {
+                Ok(Ok(prepared)) => prepared,
+                Ok(Err(refused)) => return ToolOutcome::error(refused.to_string()),
+                Err(failed) => return failed,
+            };
+        let dir = sandboxed.launch.dir.display().to_string();
+        let outcome = match self.0.launcher.run(&sandboxed.launch, limit, cancel).await {
+            Ok(finished) => outcome(finished, limit, self.0.caps),
+            Err(why) => ToolOutcome::error(format!("cannot start a process in {dir}: {why}")),
+        };
+        let caps = self.0.caps;
+        let undone = blocking(move || {
+            let reports = guard.map(Guard::end).unwrap_or_default();
+            drop(sandboxed);
+            reports
+        });
+        match undone.await {
+            Ok(reports) => noted(outcome, &reports, caps),
+            Err(failed) => failed,
+        }
+    }
+
+    /// Prepares the sandbox and the guard of protected files. This function accesses files, so it
+    /// may block.
+    fn prepare(
+        &self,
+        launch: Launch,
+        workspace: &Workspace,
+        readable: &[PathBuf],
+    ) -> Result<(Sandboxed, Option<Guard>), SandboxRefused> {
+        // The files are recorded before the sandbox is built, so that the files that bubblewrap
+        // mounts are the recorded ones.
+        let guard = (!self.0.sandbox.is_off()).then(|| self.0.guards.begin(workspace.roots()));
+        Ok((self.0.sandbox.wrap(launch, workspace, readable)?, guard))
+    }
+}
+
+/// Runs `act` on a thread that may block.
+async fn blocking<T: Send + 'static>(
+    act: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ToolOutcome> {
+    tokio::task::spawn_blocking(act)
+        .await
+        .map_err(|panic| ToolOutcome::error(format!("failed: {panic}")))
+}
+
+/// Adds the reports about changes of protected files to the result, within the limits.
+fn noted(mut outcome: ToolOutcome, reports: &[RestoreReport], caps: Caps) -> ToolOutcome {
+    let notes = reports
+        .iter()
+        .map(|report| format!("{report}\n"))
+        .collect::<String>();
+    if notes.is_empty() {
+        return outcome;
+    }
+    let room = Caps {
+        lines: caps.lines.saturating_sub(notes.lines().count()),
+        bytes: caps.bytes.saturating_sub(notes.len() + 1),
+    };
+    limit(&mut outcome.text, room);
+    section(&mut outcome.text, notes.trim_end());
+    outcome
+}
+
+fn outcome(finished: Finished, limit: Duration, caps: Caps) -> ToolOutcome {
+    let Finished {
+        end,
+        left,
+        stdout,
+        stderr,
+    } = finished;
+    let complaint = match (end, left.is_empty()) {
+        (CommandEnd::Exited(status), true) if status.success() => {
+            return ToolOutcome::ok(joined("", stdout, stderr, caps));
+        }
+        (CommandEnd::Exited(status), _) => ended(status),
+        (CommandEnd::TimedOut, true) => {
+            format!("timed out after {} ms and was killed", limit.as_millis())
+        }
+        (CommandEnd::TimedOut, false) => format!("timed out after {} ms", limit.as_millis()),
+        (CommandEnd::Aborted, _) => {
+            let still = still_there(&left).unwrap_or_default();
+            return ToolOutcome::stopped(joined(&still, stdout, stderr, caps));
+        }
+    };
+    let complaint = match still_there(&left) {
+        Some(still) => format!("{complaint}; {still}"),
+        None => complaint,
+    };
+    ToolOutcome::error(joined(&complaint, stdout, stderr, caps))
+}
+
+/// Returns a line that lists the processes that could not be killed, or `None` if there are none.
+fn still_there(left: &[Pid]) -> Option<String> {
+    if left.is_empty() {
+        return None;
+    }
+    let pids: Vec<String> = left.iter().map(Pid::to_string).collect();
+    Some(format!(
+        "these of its processes could not be ended and may still run: {}",
+        pids.join(", ")
+    ))
+}
+
+fn ended(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, signal) => match signal.and_then(|number| Signal::try_from(number).ok()) {
+            Some(signal) => format!("killed by {signal}"),
+            None => "killed".into(),
+        },
+    }
+}
+
+/// Joins three texts within the limits: `complaint`, then stdout, then stderr after the line
+/// `STDERR:`. `complaint` says what went wrong, and may be empty. If something is left out, the
+/// last line reports the truncation.
+fn joined(complaint: &str, stdout: Captured, stderr: Captured, caps: Caps) -> String {
+    let mut missing = stdout.truncated || stderr.truncated;
+    let mut text = String::new();
+    section(&mut text, complaint);
+    section(&mut text, &stdout.text);
+    if !stderr.text.is_empty() {
+        let errors = format!("STDERR:\n{}", stderr.text);
+        let share = Caps {
+            lines: caps.lines / FOR_STDERR,
+            bytes: caps.bytes / FOR_STDERR,
+        };
+        let reserved = errors.get(..share.end(&errors)).unwrap_or_default();
+        let room = Caps {
+            lines: caps.lines.saturating_sub(reserved.lines().count()),
+            bytes: caps.bytes.saturating_sub(reserved.len() + 1),
+        };
+        missing |= limit(&mut text, room);
+        section(&mut text, &errors);
+    }
+    missing |= limit(&mut text, caps);
+    let end = text.len();
+    if missing { cut(text, end) } else { text }
+}
+
+/// Appends `body` so that it begins on a new line.
+fn section(text: &mut String, body: &str) {
+    if !body.is_empty() && !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.push_str(body);
+}
+
+/// Cuts a text to the limits. Returns whether something was removed.
+fn limit(text: &mut String, caps: Caps) -> bool {
+    let end = caps.end(text);
+    let cut = end < text.len();
+    text.truncate(end);
+    cut
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CallEnd;
+
+    fn captured(text: &str) -> Captured {
+        Captured {
+            text: text.into(),
+            truncated: false,
+        }
+    }
+
+    #[test]
+    fn both_streams_fit_into_the_limits() {
+        let lines = |n| captured(&"x\n".repeat(n));
+        for (out, err, out_lines, err_lines, cut) in [
+            (2000, 0, 2000, 0, false),
+            (2001, 0, 2000, 0, true),
+            (0, 1999, 0, 1999, false),
+            (1000, 999, 1000, 999, false),
+            (3000, 10, 1989, 10, true),
+            (3000, 3000, 1600, 399, true),
+            (100, 3000, 100, 1899, true),
+        ] {
+            let text = joined("", lines(out), lines(err), Caps::default());
+            let (told_out, told_err) = text.split_once("STDERR:\n").unwrap_or((&text, ""));
+            let count = |text: &str| text.lines().filter(|line| *line == "x").count();
+            assert_eq!(
+                (
+                    count(told_out),
+                    count(told_err),
+                    text.ends_with("[output truncated]")
+                ),
+                (out_lines, err_lines, cut),
+                "{out} {err}"
+            );
+            assert_eq!(
+                Caps::default().apply(text.clone()),
+                text,
+                "a second cut changes nothing"
+            );
+        }
+    }
+
+    #[test]
+    fn a_death_is_told_only_where_it_was_seen() {
+        let told = |end, left: &[i32]| {
+            let left = left.iter().copied().map(Pid::from_raw).collect();
+            let finished = Finished {
+                end,
+                left,
+                stdout: captured("out\n"),
+                stderr: captured(""),
+            };
+            outcome(finished, Duration::from_secs(2), Caps::default())
+        };
+        let exited = CommandEnd::Exited(ExitStatus::from_raw(0));
+        let still = "these of its processes could not be ended and may still run: 7, 8";
+        for (end, left, ended, text) in [
+            (exited, &[][..], CallEnd::Done, "out\n".to_owned()),
+            (
+                CommandEnd::TimedOut,
+                &[],
+                CallEnd::Failed,
+                "timed out after 2000 ms and was killed\nout\n".to_owned(),
+            ),
+            (
+                CommandEnd::Aborted,
+                &[],
+                CallEnd::Stopped,
+                "out\n".to_owned(),
+            ),
+            (
+                exited,
+                &[7, 8],
+                CallEnd::Failed,
+                format!("exit status 0; {still}\nout\n"),
+            ),
+            (
+                CommandEnd::TimedOut,
+                &[7, 8],
+                CallEnd::Failed,
+                format!("timed out after 2000 ms; {still}\nout\n"),
+            ),
+            (
+                CommandEnd::Aborted,
+                &[7, 8],
+                CallEnd::Stopped,
+                format!("{still}\nout\n"),
+            ),
+        ] {
+            let outcome = told(end, left);
+            assert_eq!((outcome.end, outcome.text), (ended, text));
+        }
+    }
+
+    #[test]
+    fn long_lines_fit_into_the_limits() {
+        let long = captured(&"ä".repeat(40_000));
+        let text = joined("exit status 1", long.clone(), long, Caps::default());
+        let (out, err) = text.split_once("STDERR:\n").unwrap();
+        assert!(
+            text.len() <= 50_000 + "\n[output truncated]".len(),
+            "{}",
+            text.len()
+        );
+        assert!(
+            out.starts_with("exit status 1\nä") && out.len() > 39_000 && err.len() > 9_900,
+            "{} {}",
+            out.len(),
+            err.len()
+        );
+    }
+}
