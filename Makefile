@@ -26,7 +26,7 @@ lint:
 	else echo "WARNING: cargo-deny is not installed: licences and advisories were NOT checked (cargo install --locked cargo-deny)" >&2; fi
 
 bench: tools
-	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) build --locked --profile dist -p planck-node -p planck-sidecar --features planck-node/bench,planck-node/jemalloc --bin planck --example text-rust
+	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) build --locked --profile dist -p planck-cli -p planck-sidecar --features planck-cli/bench,planck-cli/jemalloc --bin planck --example text-rust
 	PATH="$(CURDIR)/.tools/bin:$$PATH" target/dist/planck bench --bare --with-nats
 	$(CARGO) bench --locked -p planck-bench --bench agent --bench llm --bench store
 	PATH="$(CURDIR)/.tools/bin:$$PATH" target/dist/planck bench sidecar text-rust $(BENCH_CALL) --instances 3 -- target/dist/examples/text-rust
@@ -43,12 +43,12 @@ tools:
 
 # Runs a cluster of real processes under faults: `make chaos WITH="--store postgres kill=200"`.
 chaos: tools
-	$(CARGO) build --locked --release -p planck-node -p planck-tests
+	$(CARGO) build --locked --release -p planck-cli -p planck-tests
 	PATH="$(CURDIR)/.tools/bin:$$PATH" target/release/chaos $(WITH)
 
 # Tests agents with llama.cpp's server and LiteLLM's proxy. The first run builds and fetches them (tests/judges/README.md).
 judges:
-	$(CARGO) build --locked -p planck-node -p planck-scripted-model --bins
+	$(CARGO) build --locked -p planck-cli -p planck-scripted-model --bins
 	python3 tests/judges/servers/judge.py target/debug/planck target/debug/scripted-model
 
 # Checks the Helm chart with Helm's engine and the types of Kubernetes, and the dashboard with those of Grafana. The first run

@@ -10,8 +10,8 @@ use std::{hint::black_box, sync::Arc};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use planck_common::message::{MessageBody, MessageMetadata, MessageRole, Part};
-use planck_node::internals::llm::{
-    ClientOptions, Llm, LlmOptions, ProviderOptions, RequestHead, Secret, client,
+use planck_providers::{
+    ClientOptions, Llm, LlmOptions, ProviderOptions, RequestHead, client, secret::Secret,
 };
 use serde::de::IgnoredAny;
 use serde_json::Value;

@@ -21,9 +21,9 @@ use planck_common::{
     },
     usage::Usage,
 };
-use planck_node::internals::store::{
+use planck_store::{
     Batch, BatchOutcome, Inbox as _, Log as _, NewAgent, NewInput, NewSession, SessionRecords as _,
-    SqliteOptions, SqliteStore,
+    sqlite::SqliteOptions, sqlite::SqliteStore,
 };
 use serde_json::{Map, json};
 

@@ -17,9 +17,10 @@ use std::{
 };
 
 use planck_common::{AgentId, CallId, SessionId, TeamId};
-use planck_node::internals::tools::{
-    Caps, CommandLimits, Files, Groups, Guards, Invocation, Launcher, Roots, Runner, Sandbox,
-    SandboxSettings, Shell, ToolCatalogue, Toolbox, UndoneChanges, built_in,
+use planck_toolbox::{
+    Caps, Files, Guards, Invocation, Launcher, Roots, Runner, Sandbox, Shell, ToolCatalogue,
+    Toolbox, UndoneChanges, built_in, cgroup::Groups, reap::CommandLimits,
+    sandbox::SandboxSettings,
 };
 use serde_json::{json, value::to_raw_value};
 use tokio_util::sync::CancellationToken;

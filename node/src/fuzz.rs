@@ -28,9 +28,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("described", described::file),
     ("command", served::command),
     ("session", served::session_file),
-    #[cfg(feature = "cli")]
     ("chat", planck_http::fuzz::chat_body),
-    #[cfg(feature = "cli")]
     ("openai", planck_http::fuzz::openai_bodies),
 ];
 

@@ -12,11 +12,11 @@ use futures_util::FutureExt as _;
 use planck_common::NodeId;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub(crate) use assemble::{
-    Additions, Inventory, StoreTrial, default_model, look, open_embedded, prefix, sandbox,
-    sqlite_options, take_answers, try_store,
+pub(crate) use assemble::{Additions, open_embedded};
+pub use assemble::{
+    AssemblyError, Inventory, StoreTrial, default_model, look, nats, open, open_on, prefix,
+    sandbox, sqlite_options, take_answers, try_store,
 };
-pub use assemble::{AssemblyError, nats, open, open_on};
 pub use cluster_handle::Joining;
 
 use self::{cluster_handle::ClusterHandle, notifier::NodeNotifier, toolbox_factory::NodeToolboxes};

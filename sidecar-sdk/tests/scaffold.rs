@@ -2,5 +2,5 @@
 
 #![allow(dead_code, reason = "its `main` is not called here")]
 
-#[path = "../../node/src/cli/scaffold/rust/src/main.rs"]
+#[path = "../../cli/src/scaffold/rust/src/main.rs"]
 mod scaffold;

@@ -37,7 +37,7 @@ pub struct Node {
 }
 
 /// How to build `planck` for tests that find none.
-const REMEDY: &str = "cargo build -p planck-node -p planck-tests";
+const REMEDY: &str = "cargo build -p planck-cli -p planck-tests";
 
 /// Returns the `planck` that was built with these tests.
 pub fn planck() -> Result<PathBuf> {

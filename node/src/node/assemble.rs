@@ -10,10 +10,10 @@ use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use tools::NodeTools;
 
-pub(crate) use inventory::Inventory;
-pub(crate) use store::{StoreTrial, sqlite as sqlite_options, try_out as try_store};
-pub(crate) use store_service::{look, take_answers};
-pub(crate) use tools::sandbox;
+pub use inventory::Inventory;
+pub use store::{StoreTrial, sqlite as sqlite_options, try_out as try_store};
+pub use store_service::{look, take_answers};
+pub use tools::sandbox;
 
 use planck_common::{NodeId, inbox::InboxPrefix, spec::ModelRef, subject::Prefix};
 
@@ -269,7 +269,7 @@ pub fn nats(config: &Config) -> Result<Option<NatsOptions>, AssemblyError> {
 }
 
 /// Returns the prefix of all NATS subjects of the cluster.
-pub(crate) fn prefix(config: &Config) -> Result<Prefix, AssemblyError> {
+pub fn prefix(config: &Config) -> Result<Prefix, AssemblyError> {
     Prefix::parse(&config.nats.subject_prefix)
         .map_err(|error| AssemblyError::Config(error.to_string()))
 }
@@ -290,7 +290,7 @@ fn folders(dirs: &[PathBuf]) -> Vec<PathBuf> {
 
 /// Returns the model of agents that do not name one: the configured default or, if there is none,
 /// the standard model of the first provider that has both a key and a standard model.
-pub(crate) fn default_model(config: &Config) -> Option<ModelRef> {
+pub fn default_model(config: &Config) -> Option<ModelRef> {
     KnownModels::of(config)
         .default
         .or_else(|| models::default(config, &Llm::new(models::options(config))))

@@ -18,7 +18,10 @@ use planck_common::{
     reply::{self, Refusal, ReplyError},
     subject::Address,
 };
-use planck_node::internals::node::{self, Config, RunningNode, Sources, load};
+use planck_node::{
+    config::{Config, Sources, load},
+    node::{self, RunningNode},
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::{

@@ -183,7 +183,7 @@ async fn new_project_in_rust_passes_the_checker() {
     let folder = scaffold("rust").await;
     let read =
         |path: &str| std::fs::read_to_string(folder.path().join("weather").join(path)).unwrap();
-    let template = include_str!("../../../node/src/cli/scaffold/rust/src/main.rs");
+    let template = include_str!("../../../cli/src/scaffold/rust/src/main.rs");
     assert_eq!(
         read("src/main.rs"),
         template.replace("SIDECAR_NAME", "weather")
@@ -306,7 +306,7 @@ async fn a_new_team_is_valid() {
 #[test]
 fn code_in_the_guide_is_in_the_projects() {
     macro_rules! template {
-        ($($path:literal),+) => { concat!($(include_str!(concat!("../../../node/src/cli/scaffold/", $path))),+) };
+        ($($path:literal),+) => { concat!($(include_str!(concat!("../../../cli/src/scaffold/", $path))),+) };
     }
     let guide = include_str!("../../../docs/sidecars.md");
     let section = guide

@@ -111,6 +111,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     const TOP: &[&str] = &[
         "agent/",
         "bus/",
+        "cli/",
         "client/",
         "common/",
         "host/src/",

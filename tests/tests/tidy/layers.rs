@@ -11,7 +11,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
         "async_nats",
         &[
             "bus/",
-            "node/src/cli/bench/sidecar/bare.rs",
+            "cli/src/bench/sidecar/bare.rs",
             "sidecar-sdk/",
             "tests/",
         ],
@@ -52,7 +52,6 @@ const SERVICES: &[&str] = &[
     "team_tools",
     "gateway",
     "node",
-    "cli",
 ];
 
 /// Words of the providers' formats: fields, values, a method and a header.
@@ -78,6 +77,7 @@ fn is_runtime(path: &str) -> bool {
     [
         "agent/src/",
         "bus/src/",
+        "cli/src/",
         "client/src/",
         "host/src/",
         "http/src/",
@@ -227,7 +227,7 @@ pub fn modules_do_not_see_what_they_must_not(sources: &[Source]) -> Vec<String> 
 
 /// The files that may name the process's standard output and error, and why.
 const WRITERS: &[(&str, &str)] = &[
-    ("node/src/cli/output.rs", "cleans what it writes"),
+    ("cli/src/output.rs", "cleans what it writes"),
     ("host/src/terminal/log.rs", "cleans what it writes"),
     (
         "telemetry/src/lib.rs",
@@ -248,12 +248,9 @@ pub fn one_module_writes_to_the_terminal(sources: &[Source]) -> Vec<String> {
         |path: &str| is_runtime(path) && !WRITERS.iter().any(|(writer, _)| path == *writer);
     for source in production(sources).filter(|source| outside(&source.path)) {
         let found = source.names().calls.into_iter().find(|path| writes(path));
-        breaches.extend(found.map(|path| {
-            format!(
-                "{}: {path}; write through node/src/cli/output.rs",
-                source.path
-            )
-        }));
+        breaches.extend(
+            found.map(|path| format!("{}: {path}; write through cli/src/output.rs", source.path)),
+        );
     }
     breaches
 }
@@ -262,7 +259,7 @@ pub fn provider_formats_are_spelled_by_providers_only(sources: &[Source]) -> Vec
     let mut breaches = Vec::new();
     // The benchmark compares the providers with a bare loop, which contains a provider's format.
     let speaks = |path: &str| {
-        let bare_loop = path.starts_with("node/src/cli/bench");
+        let bare_loop = path.starts_with("cli/src/bench");
         // The name of a metric contains a field name of a format.
         let metrics = path == "telemetry/src/metrics/families.rs";
         // The front serves a provider's format to clients.

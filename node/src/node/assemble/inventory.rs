@@ -8,18 +8,18 @@ use planck_toolbox::project::{NameClash, SourcePart};
 use planck_toolbox::skill::{self, Skills};
 use planck_toolbox::{built_in_names, external};
 
-pub(crate) struct Inventory {
+pub struct Inventory {
     /// The names of the built-in tools, the external tools, the tools between agents and the tools
     /// that read skills.
-    pub(crate) tools: BTreeSet<String>,
-    pub(crate) skills: Skills,
+    pub tools: BTreeSet<String>,
+    pub skills: Skills,
     /// The problems of the files, each with the file and what is wrong with it.
-    pub(crate) problems: Vec<String>,
-    pub(crate) clashes: Vec<NameClash>,
+    pub problems: Vec<String>,
+    pub clashes: Vec<NameClash>,
 }
 
 impl Inventory {
-    pub(crate) fn of(config: &Config) -> Self {
+    pub fn of(config: &Config) -> Self {
         let (skills, of_skills) = Skills::load(&config.sources(SourcePart::Skills));
         let (found, of_tools) = external::names(&config.sources(SourcePart::Tools));
         let mut problems: Vec<String> = of_tools.iter().map(ToString::to_string).collect();

@@ -92,7 +92,7 @@ fn inbox(limits: &InboxLimits) -> InboxBounds {
     }
 }
 
-pub(crate) fn sqlite(config: &Config) -> Result<SqliteOptions, StoreError> {
+pub fn sqlite(config: &Config) -> Result<SqliteOptions, StoreError> {
     let homeless = || {
         StoreError::Broken(
             "sessions have no place, because HOME is not set; set it, or name a store with `--store sqlite:DIR`".into(),
@@ -112,7 +112,7 @@ pub(crate) fn sqlite(config: &Config) -> Result<SqliteOptions, StoreError> {
 }
 
 /// The result of checking the store.
-pub(crate) struct StoreTrial {
+pub struct StoreTrial {
     /// What the store contains, or `None` if it does not exist yet.
     pub finding: Option<String>,
     /// A text about the data that the check could write, or the error that prevented it. The check
@@ -123,7 +123,7 @@ pub(crate) struct StoreTrial {
 }
 
 /// Checks whether a node could use the store, without changing or creating anything.
-pub(crate) async fn try_out(config: &Config) -> Result<StoreTrial, StoreError> {
+pub async fn try_out(config: &Config) -> Result<StoreTrial, StoreError> {
     match config.store.kind() {
         Some(StoreKind::Postgres) => try_postgres(config).await,
         Some(StoreKind::Sqlite) => try_sqlite(config).await,

@@ -15,7 +15,7 @@ use planck_store::SessionStore;
 
 /// Starts to answer the commands that only read the sessions of the configured store, on the given
 /// bus. None of these commands changes a session.
-pub(crate) async fn look(
+pub async fn look(
     config: &Config,
     bus: &Arc<dyn Bus>,
 ) -> Result<Box<dyn ServiceGuard>, AssemblyError> {
@@ -24,7 +24,7 @@ pub(crate) async fn look(
 
 /// Does the same as [`look`], and also stores answers to waits. No agent runs in this process, so no
 /// call that an answer allows begins here, where it would end with the command.
-pub(crate) async fn take_answers(
+pub async fn take_answers(
     config: &Config,
     bus: &Arc<dyn Bus>,
 ) -> Result<Box<dyn ServiceGuard>, AssemblyError> {

@@ -159,7 +159,7 @@ fn roots(config: &Config) -> Roots {
 }
 
 /// Chooses the sandbox for tool processes by trying which one works on this machine.
-pub(crate) async fn sandbox(config: &Config) -> Sandbox {
+pub async fn sandbox(config: &Config) -> Sandbox {
     let section = &config.tools;
     let demand = match section.sandbox {
         Wanted::Auto => Demand::Available,

@@ -1,0 +1,382 @@
+//! Asks a person at the terminal about the waits of a session, one after the other, while the
+//! session is watched.
+//!
+//! The store says what is asked, and not the events, because anyone who may publish can forge them.
+//! An event only causes another look at the store. While a question is open, the output of the
+//! session is held back. Keys count only once the prompt of the question is drawn, which happens
+//! when nothing was typed for a moment. What was typed before is not an answer.
+//!
+//! A chat reads the keys between two questions too. They are the next prompt, except that `/abort`
+//! aborts the work at once.
+
+mod ahead;
+mod dialog;
+mod editor;
+mod keys;
+mod line;
+mod request;
+mod screen;
+mod tty;
+mod typing;
+
+use std::{collections::VecDeque, ffi::OsString, io, time::Duration};
+
+use futures_util::FutureExt as _;
+use planck_common::{
+    CallId, SessionId,
+    command::{Answer, ListWaits, WaitRow},
+    event::Event,
+    reply::Code,
+};
+use tokio::{
+    signal::unix::Signal,
+    time::{Instant, sleep_until},
+};
+
+pub use self::{
+    ahead::TypedAhead,
+    tty::{MARK_NO_PASTES, MARK_PASTES, can_ask},
+};
+use self::{
+    dialog::{Dialog, Step},
+    keys::Key,
+    typing::Typing,
+};
+use super::{
+    output::Stream,
+    render::{Style, ended},
+    waits::own_name,
+    watch::Sink,
+};
+use planck_client::{Client, ClientError, FollowEvent};
+
+/// How long nothing may have been typed before keys count as answers.
+const QUIET: Duration = Duration::from_millis(400);
+
+/// The pause after an answer, in which the session shows what became of it.
+const NEXT: Duration = Duration::from_millis(300);
+
+/// The pause before waits are looked for again after a failure.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// The number of waits that are read at once.
+const PAGE: u32 = 20;
+
+/// The person at the terminal, and the question that is open.
+pub struct Asker {
+    client: Client,
+    session: SessionId,
+    to: Stream,
+    style: Style,
+    by: Option<String>,
+    editor: Option<OsString>,
+    typing: Typing,
+    /// Waits that are asked about after the open question.
+    next: VecDeque<WaitRow>,
+    /// The time at which to look for waits, or `None` if there is no sign of more.
+    look_at: Option<Instant>,
+    /// Whether the log was read to its end. Before that, an event that belongs before a question on
+    /// the screen may follow.
+    is_caught_up: bool,
+    open: Option<OpenQuestion>,
+}
+
+struct OpenQuestion {
+    dialog: Dialog,
+    /// When keys begin to count, or `None` if they do.
+    counts_at: Option<Instant>,
+}
+
+/// Something to handle with [`Asker::handle`].
+#[derive(Debug)]
+pub enum AskEvent {
+    /// It is time to look for waits.
+    Look,
+    /// Nothing was typed for a moment, so keys count from now on.
+    Quiet,
+    Typed(Vec<u8>),
+    /// The terminal is gone or cannot be read.
+    Gone,
+}
+
+/// The reaction of the person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    Stays,
+    /// The person has left, and the question stays open.
+    Left,
+    /// The person has interrupted. An answer may have been sent or not.
+    Interrupted,
+    /// The person wants the work to be aborted.
+    Aborts,
+}
+
+impl Asker {
+    /// Creates the asker of a session. Once the log of the session is read to its end, the asker
+    /// looks for waits that are open already.
+    /// `is_hushed` says that the caller has turned the echo off and pasted texts are marked, as a
+    /// chat does. Then keys are read between two questions too.
+    pub fn new(client: &Client, session: &SessionId, to: Stream, is_hushed: bool) -> Self {
+        let style = Style::of(to);
+        let marks = Some(to).filter(|_| style.in_place && !is_hushed);
+        Self {
+            client: client.clone(),
+            session: session.clone(),
+            to,
+            style,
+            by: own_name(),
+            editor: editor::command(),
+            typing: Typing::new(marks, is_hushed),
+            next: VecDeque::new(),
+            look_at: Some(Instant::now()),
+            is_caught_up: false,
+            open: None,
+        }
+    }
+
+    /// Returns what was typed before a question took keys.
+    pub fn typed_ahead(self) -> TypedAhead {
+        self.typing.into_ahead()
+    }
+
+    /// Looks for waits soon, for example because an abort may have left some open.
+    pub fn look_again(&mut self) {
+        self.look_at = Some(Instant::now());
+    }
+
+    /// Waits for something to handle. The method is cancel safe.
+    pub async fn next(&mut self) -> AskEvent {
+        let (quiet_at, look_at) = match &self.open {
+            Some(open) => (open.counts_at, None),
+            None => (None, self.look_at.filter(|_| self.is_caught_up)),
+        };
+        tokio::select! {
+            biased;
+            read = self.typing.read() => match read {
+                Ok(bytes) if !bytes.is_empty() => AskEvent::Typed(bytes),
+                Ok(_) | Err(_) => AskEvent::Gone,
+            },
+            () = until(quiet_at) => AskEvent::Quiet,
+            () = until(look_at) => AskEvent::Look,
+        }
+    }
+
+    /// Handles an event of the session before it is shown. If it ends the open question, the
+    /// question is withdrawn from the screen.
+    pub fn observe(&mut self, event: &FollowEvent, sink: &mut Sink) -> io::Result<()> {
+        let FollowEvent::Durable(envelope) = event else {
+            match event {
+                FollowEvent::Retracted(_) => self.look_again(),
+                FollowEvent::CaughtUp => self.is_caught_up = true,
+                FollowEvent::Durable(_) | FollowEvent::Live(_) | FollowEvent::Retrying(_) => {}
+            }
+            return Ok(());
+        };
+        let is_over = match envelope.event().and_then(Result::ok) {
+            Some(Event::WaitOpened(wait)) => self.is_open(&wait.id),
+            Some(Event::WaitClosed(closed)) => {
+                let is_open = self.is_open(&closed.id);
+                if is_open && sink.is_silent() {
+                    self.say(&[ended(&closed, self.title())])?;
+                }
+                is_open
+            }
+            Some(Event::AgentStopped(_)) => {
+                let open = self.open.as_ref();
+                open.is_some_and(|open| open.dialog.wait.agent_id == envelope.agent_id)
+            }
+            Some(Event::Rewound(_) | Event::SessionClosed(_)) => true,
+            Some(_) | None => return Ok(()),
+        };
+        let soon = Instant::now();
+        self.look_at = Some(self.look_at.map_or(soon, |at| at.max(soon)));
+        if is_over { self.close(sink) } else { Ok(()) }
+    }
+
+    fn is_open(&self, id: &CallId) -> bool {
+        let open = self.open.as_ref();
+        open.is_some_and(|open| open.dialog.wait.id == *id)
+    }
+
+    fn title(&self) -> Option<&str> {
+        Some(self.open.as_ref()?.dialog.wait.title.as_str())
+    }
+
+    /// Takes the open question off the screen, and writes the output that was held back.
+    pub fn close(&mut self, sink: &mut Sink) -> io::Result<()> {
+        let open = self.open.take();
+        self.typing.rest();
+        if open.is_some_and(|open| open.counts_at.is_none()) {
+            self.to.draw(&self.erased())?;
+        }
+        self.next.clear();
+        sink.release()
+    }
+
+    /// Handles an event, until it is done or the person interrupts.
+    pub async fn handle(
+        &mut self,
+        event: AskEvent,
+        sink: &mut Sink,
+        interrupted: &mut Signal,
+    ) -> anyhow::Result<Asked> {
+        let step = match event {
+            AskEvent::Look => {
+                return tokio::select! {
+                    done = self.look(sink) => done.map(|()| Asked::Stays),
+                    _ = interrupted.recv() => Ok(Asked::Interrupted),
+                };
+            }
+            AskEvent::Quiet => {
+                if let Some(open) = &mut self.open {
+                    open.counts_at = None;
+                }
+                Step::Prompt
+            }
+            AskEvent::Typed(bytes) => {
+                let keys = self.typing.decode(&bytes);
+                match self.press(&keys) {
+                    Some(step) => step,
+                    None if self.typing.keep(&keys) => return Ok(Asked::Aborts),
+                    None => return Ok(Asked::Stays),
+                }
+            }
+            AskEvent::Gone if self.open.is_none() => {
+                self.typing.give_up();
+                return Ok(Asked::Stays);
+            }
+            AskEvent::Gone => Step::Leave,
+        };
+        match step {
+            Step::Prompt => {}
+            Step::Say(text) => self.say(&[text])?,
+            Step::Help => self.help()?,
+            Step::Request => {
+                self.to.draw(&self.erased())?;
+                self.request(sink)?;
+            }
+            Step::Edit(text) => self.edit(&text, sink, interrupted).await?,
+            Step::Send(answer) => {
+                tokio::select! {
+                    sent = self.send(&answer, sink) => sent?,
+                    _ = interrupted.recv() => return Ok(Asked::Interrupted),
+                }
+            }
+            Step::Leave => {
+                self.close(sink)?;
+                return Ok(Asked::Left);
+            }
+        }
+        self.prompt()?;
+        Ok(Asked::Stays)
+    }
+
+    /// Opens the next question, if there is one.
+    async fn look(&mut self, sink: &mut Sink) -> anyhow::Result<()> {
+        self.look_at = None;
+        self.typing.listen()?;
+        let filter = ListWaits {
+            session: Some(self.session.to_string()),
+            limit: Some(PAGE),
+            ..ListWaits::default()
+        };
+        match self.client.waits(&filter).await {
+            Ok(page) => self.next = page.waits.into(),
+            // The watch ends by itself if the session cannot be followed any longer.
+            Err(error) => {
+                self.look_at = Some(Instant::now() + LOOK_AGAIN);
+                tracing::debug!(%error, "cannot list the waits of the session");
+                return Ok(());
+            }
+        }
+        while let Some(wait) = self.next.pop_front() {
+            if let Some(dialog) = Dialog::of(wait, self.by.clone(), self.editor.is_some()) {
+                return Ok(self.begin(dialog, sink)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, dialog: Dialog, sink: &mut Sink) -> io::Result<()> {
+        self.typing.begin()?;
+        sink.learn_wait(&dialog.wait);
+        sink.hold()?;
+        self.open = Some(OpenQuestion {
+            dialog,
+            counts_at: Some(Instant::now() + QUIET),
+        });
+        self.request(sink)
+    }
+
+    /// Passes keys to the open question. Returns `None` if they are no answer, because there is no
+    /// question or its prompt is not drawn yet.
+    fn press(&mut self, keys: &[Key]) -> Option<Step> {
+        let open = self.open.as_mut()?;
+        if open.counts_at.is_some() {
+            open.counts_at = Some(Instant::now() + QUIET);
+            return None;
+        }
+        Some(open.dialog.press(keys))
+    }
+
+    /// Edits the arguments. The editor has the terminal meanwhile.
+    async fn edit(
+        &mut self,
+        text: &str,
+        sink: &mut Sink,
+        interrupted: &mut Signal,
+    ) -> anyhow::Result<()> {
+        let (Some(editor), Some(open)) = (&self.editor, self.open.take()) else {
+            return Ok(());
+        };
+        let OpenQuestion { mut dialog, .. } = open;
+        self.typing.leave();
+        let edited = editor::edit(editor, text).await;
+        // Interrupts that were typed meanwhile were for the editor.
+        while interrupted.recv().now_or_never().flatten().is_some() {}
+        let step = match edited {
+            Ok(edited) => dialog.edited(&edited),
+            Err(error) => Step::Say(format!("{error:#}; nothing is changed")),
+        };
+        self.typing.begin()?;
+        self.open = Some(OpenQuestion {
+            dialog,
+            counts_at: None,
+        });
+        if let Step::Say(text) = step {
+            return Ok(self.say(&[text])?);
+        }
+        self.to.draw(&self.erased())?;
+        Ok(self.request(sink)?)
+    }
+
+    /// Sends an answer. If it is not accepted, says why.
+    async fn send(&mut self, answer: &Answer, sink: &mut Sink) -> anyhow::Result<()> {
+        let why = match self.client.answer(&self.session, answer).await {
+            Ok(answered) => {
+                self.look_at = Some(Instant::now() + NEXT);
+                if sink.is_silent() {
+                    self.say(&[answered.decision.name().into()])?;
+                }
+                return Ok(self.close(sink)?);
+            }
+            Err(ClientError::Refused(refusal))
+                if matches!(refusal.code, Code::Exists | Code::NotFound) =>
+            {
+                self.look_at = Some(Instant::now());
+                self.say(&[refusal.message])?;
+                return Ok(self.close(sink)?);
+            }
+            Err(error) => error.to_string(),
+        };
+        Ok(self.say(&[format!("the answer is not accepted: {why}")])?)
+    }
+}
+
+/// Waits until a time, or for ever if there is none.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

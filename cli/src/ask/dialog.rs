@@ -1,0 +1,381 @@
+//! Decides what the keys mean that a person presses about a wait. Only the key that the prompt names
+//! allows a call. Everything else is a denial, or says again which keys there are.
+
+use planck_common::{
+    command::{Answer, WaitRow},
+    wait::{WaitDecision, WaitKind, WaitScope},
+};
+use serde_json::value::RawValue;
+
+use super::{
+    keys::Key,
+    line::{LineInput, LineStep},
+    request,
+};
+use crate::{
+    render::{
+        Style,
+        style::{Paint, cut},
+    },
+    waits::value_of,
+};
+use planck_host::terminal::Drawing;
+
+/// The questions about one wait, until there is an answer.
+#[derive(Debug)]
+pub struct Dialog {
+    pub wait: WaitRow,
+    /// The name that the answer carries.
+    by: Option<String>,
+    has_editor: bool,
+    /// The arguments that a person has put in place of the model's.
+    pub args: Option<Box<RawValue>>,
+    /// The text of the last edit, if it is no JSON object.
+    draft: Option<String>,
+    entry: Entry,
+}
+
+/// The meaning of the next keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Entry {
+    /// A single key.
+    OneKey,
+    /// The reason for a denial.
+    Reason(LineInput),
+    /// The arguments of the call.
+    Args(LineInput),
+    /// The answer to a question, or a new limit.
+    Text(LineInput),
+}
+
+/// The next step of the dialog, after some keys.
+#[derive(Debug)]
+pub enum Step {
+    /// The prompt is drawn again.
+    Prompt,
+    /// This line is shown, and then the prompt.
+    Say(String),
+    /// The whole request and the keys are shown.
+    Help,
+    /// The request is shown again, with other arguments.
+    Request,
+    /// The editor opens with this text.
+    Edit(String),
+    Send(Box<Answer>),
+    /// The person leaves, and the wait stays open.
+    Leave,
+}
+
+impl Dialog {
+    /// Returns the questions about a wait, or `None` if a person cannot answer it.
+    pub fn of(wait: WaitRow, by: Option<String>, has_editor: bool) -> Option<Self> {
+        let entry = match wait.kind {
+            WaitKind::Approval => Entry::OneKey,
+            WaitKind::Question | WaitKind::Budget => Entry::Text(LineInput::default()),
+            WaitKind::ClientTool => return None,
+        };
+        Some(Self {
+            wait,
+            by,
+            has_editor,
+            args: None,
+            draft: None,
+            entry,
+        })
+    }
+
+    /// Handles keys that arrived together. Where one key decides, several at once are unclear, for
+    /// example a pasted text. Only an Enter may follow the key.
+    pub fn press(&mut self, keys: &[Key]) -> Step {
+        if self.entry == Entry::OneKey {
+            return match keys {
+                [] => Step::Prompt,
+                [Key::EndOfInput] => Step::Leave,
+                [Key::Char(key)] | [Key::Char(key), Key::Enter] => self.decide(*key),
+                _ => self.unclear(),
+            };
+        }
+        for key in keys {
+            let step = self.typed(key);
+            if !matches!(step, Step::Prompt) {
+                return step;
+            }
+        }
+        Step::Prompt
+    }
+
+    fn decide(&mut self, key: char) -> Step {
+        match key {
+            'y' => self.send(WaitDecision::Allow, Parts::default()),
+            'a' if self.covers_session() => {
+                let scope = Some(WaitScope::Session);
+                self.send(
+                    WaitDecision::Allow,
+                    Parts {
+                        scope,
+                        ..Parts::default()
+                    },
+                )
+            }
+            'n' => {
+                self.entry = Entry::Reason(LineInput::default());
+                Step::Prompt
+            }
+            'e' => self.edit(),
+            '?' => Step::Help,
+            _ => self.unclear(),
+        }
+    }
+
+    fn edit(&mut self) -> Step {
+        let text = self.draft.clone().unwrap_or_else(|| self.arguments());
+        if self.has_editor {
+            return Step::Edit(text);
+        }
+        self.entry = Entry::Args(LineInput::with(&text));
+        Step::Prompt
+    }
+
+    fn arguments(&self) -> String {
+        #[derive(serde::Deserialize)]
+        struct CallRequest {
+            args: Box<RawValue>,
+        }
+        let args = self.args.clone().or_else(|| {
+            let request: CallRequest = serde_json::from_str(self.wait.request.get()).ok()?;
+            Some(request.args)
+        });
+        args.map_or(String::new(), |args| args.get().to_owned())
+    }
+
+    /// Takes the arguments from an edited text.
+    pub fn edited(&mut self, text: &str) -> Step {
+        self.entry = Entry::OneKey;
+        let parsed = serde_json::from_str::<Box<RawValue>>(text.trim());
+        let wrong = match parsed {
+            Ok(args) if args.get().starts_with('{') => {
+                (self.args, self.draft) = (Some(args), None);
+                return Step::Request;
+            }
+            Ok(_) => "the arguments must be a JSON object".to_owned(),
+            Err(error) => format!("the arguments are no JSON: {error}"),
+        };
+        self.draft = Some(text.to_owned());
+        Step::Say(format!(
+            "{wrong}; e opens them again, and nothing is changed"
+        ))
+    }
+
+    fn typed(&mut self, key: &Key) -> Step {
+        let (Entry::Reason(line) | Entry::Args(line) | Entry::Text(line)) = &mut self.entry else {
+            return Step::Prompt;
+        };
+        match line.apply(key) {
+            LineStep::Changed => return Step::Prompt,
+            LineStep::Done => {}
+            LineStep::EndOfInput => return self.end_of_input(),
+        }
+        let is_text = matches!(self.entry, Entry::Text(_));
+        let next = if is_text {
+            Entry::Text(LineInput::default())
+        } else {
+            Entry::OneKey
+        };
+        match std::mem::replace(&mut self.entry, next) {
+            Entry::OneKey => Step::Prompt,
+            Entry::Reason(line) => self.deny(&line.text()),
+            Entry::Args(line) => self.edited(&line.text()),
+            Entry::Text(line) => self.answer(line.text().trim()),
+        }
+    }
+
+    /// Handles Ctrl-D: it goes back to the question, or leaves if there is no text yet.
+    fn end_of_input(&mut self) -> Step {
+        match &self.entry {
+            Entry::Text(line) if line.is_empty() => Step::Leave,
+            Entry::OneKey | Entry::Text(_) => Step::Prompt,
+            Entry::Reason(_) | Entry::Args(_) => {
+                self.entry = Entry::OneKey;
+                Step::Prompt
+            }
+        }
+    }
+
+    fn answer(&self, text: &str) -> Step {
+        match (self.wait.kind, text) {
+            (_, "") => self.unclear(),
+            (_, "?") => Step::Help,
+            (_, "deny") | (WaitKind::Budget, "n") => self.deny(""),
+            (WaitKind::Budget, limit) => self.raise(limit),
+            (WaitKind::Approval | WaitKind::Question | WaitKind::ClientTool, text) => {
+                let options = self.wait.options.as_deref().unwrap_or_default();
+                let number = text.parse::<usize>().ok();
+                let option = number.and_then(|number| options.get(number.checked_sub(1)?));
+                let text = option.map_or(text, String::as_str);
+                match value_of(text, self.wait.schema.is_some()) {
+                    Ok(value) => self.send(
+                        WaitDecision::Answer,
+                        Parts {
+                            value: Some(value),
+                            ..Parts::default()
+                        },
+                    ),
+                    Err(error) => Step::Say(error.to_string()),
+                }
+            }
+        }
+    }
+
+    fn raise(&self, limit: &str) -> Step {
+        let number = limit
+            .parse::<f64>()
+            .ok()
+            .filter(|number| number.is_finite() && *number > 0.0);
+        // JSON has fewer ways to write a number than Rust, such as `.5`.
+        let value = number.and_then(|_| serde_json::from_str(limit).ok());
+        match value {
+            Some(value) => self.send(
+                WaitDecision::Allow,
+                Parts {
+                    value: Some(value),
+                    ..Parts::default()
+                },
+            ),
+            None => Step::Say(format!(
+                "`{}` is no limit; type a number, such as 10, or n",
+                cut(limit, 40)
+            )),
+        }
+    }
+
+    fn deny(&self, reason: &str) -> Step {
+        let reason = Some(reason.trim()).filter(|reason| !reason.is_empty());
+        let reason = reason.map(Into::into);
+        self.send(
+            WaitDecision::Deny,
+            Parts {
+                reason,
+                ..Parts::default()
+            },
+        )
+    }
+
+    fn send(&self, decision: WaitDecision, parts: Parts) -> Step {
+        let args = (decision == WaitDecision::Allow).then(|| self.args.clone());
+        Step::Send(Box::new(Answer {
+            wait: self.wait.id.clone(),
+            decision,
+            args: args.flatten(),
+            value: parts.value,
+            reason: parts.reason,
+            scope: parts.scope,
+            digest: Some(self.wait.digest.clone()),
+            by: self.by.clone(),
+        }))
+    }
+
+    /// Returns whether the session can allow later calls like this one. The rule describes the
+    /// model's arguments and not those that a person has put in their place.
+    fn covers_session(&self) -> bool {
+        self.wait.rule.is_some() && self.args.is_none()
+    }
+
+    fn unclear(&self) -> Step {
+        Step::Say(match self.wait.kind {
+            WaitKind::Approval => format!("press one of {}", self.keys().join(", ")),
+            WaitKind::Question | WaitKind::ClientTool => {
+                "type an answer, or deny to give none".into()
+            }
+            WaitKind::Budget => "type the new limit, or n to end the turn".into(),
+        })
+    }
+
+    fn keys(&self) -> Vec<&'static str> {
+        let session = self.covers_session().then_some("a");
+        ["y"]
+            .into_iter()
+            .chain(session)
+            .chain(["n", "e", "?"])
+            .collect()
+    }
+
+    /// Returns the lines that say what each key does.
+    pub fn help(&self) -> Vec<String> {
+        let leave = "Ctrl-C aborts the work. Ctrl-D leaves, and the question stays open.";
+        let mut lines: Vec<String> = match self.wait.kind {
+            WaitKind::Approval => {
+                let rule = self.wait.rule.as_ref().filter(|_| self.covers_session());
+                let session = rule.map(|rule| {
+                    format!(
+                        "a  allow it, and every later call of {}",
+                        request::rule(rule)
+                    )
+                });
+                ["y  allow this call".to_owned()]
+                    .into_iter()
+                    .chain(session)
+                    .chain([
+                        "n  deny it; the model reads your reason".into(),
+                        "e  edit the arguments first".into(),
+                    ])
+                    .collect()
+            }
+            WaitKind::Question | WaitKind::ClientTool => {
+                vec!["Type a number, or an answer of your own. deny gives no answer.".into()]
+            }
+            WaitKind::Budget => vec!["Type the new limit. n ends the turn.".into()],
+        };
+        lines.push(leave.into());
+        lines
+    }
+
+    /// Draws the line at which the person types.
+    pub fn prompt(&self, style: Style) -> Drawing {
+        let label = match (&self.entry, self.wait.kind) {
+            (Entry::OneKey, _) => self.one_key_label(),
+            (Entry::Reason(_), _) => "why not? (Enter: no reason)".into(),
+            (Entry::Args(_), _) => "arguments".into(),
+            (Entry::Text(_), WaitKind::Budget) => "new limit, or n".into(),
+            (Entry::Text(_), _) => match self.wait.options.as_deref().unwrap_or_default().len() {
+                0 => "your answer".into(),
+                1 => "1, or your answer".into(),
+                count => format!("1–{count}, or your answer"),
+            },
+        };
+        let label = format!("  {label} › ");
+        let room = style.width.saturating_sub(label.chars().count() + 1);
+        let drawing = style.paint(Paint::Strong, &label);
+        match &self.entry {
+            Entry::OneKey => drawing,
+            Entry::Reason(line) | Entry::Args(line) | Entry::Text(line) => {
+                drawing + line.draw(room, style.in_place)
+            }
+        }
+    }
+
+    fn one_key_label(&self) -> String {
+        let words = self.keys().into_iter().map(|key| match key {
+            "y" => "y yes",
+            "a" => "a for the session",
+            "n" => "n no",
+            "e" => "e edit",
+            _ => "? help",
+        });
+        let words = words.collect::<Vec<_>>().join(" · ");
+        match self.args {
+            Some(_) => format!("allow with these arguments? {words}"),
+            None => format!("allow? {words}"),
+        }
+    }
+}
+
+/// The parts of an answer beside its decision.
+#[derive(Default)]
+struct Parts {
+    value: Option<Box<RawValue>>,
+    reason: Option<String>,
+    scope: Option<WaitScope>,
+}
+
+#[cfg(test)]
+mod tests;

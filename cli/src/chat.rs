@@ -1,0 +1,268 @@
+//! The command `planck chat`.
+
+mod attachment;
+mod complete;
+mod keyboard;
+mod slash;
+
+use std::{path::PathBuf, time::Instant};
+
+use clap::Args;
+use planck_common::{
+    command::{AgentState, Start},
+    message::Part,
+    usage::Usage,
+};
+use tokio::signal::unix::Signal;
+
+use self::{
+    keyboard::{EditorSources, Keyboard},
+    slash::SlashCommand,
+};
+use super::{
+    ask::{Asker, can_ask},
+    exit::{Exit, until_terminated},
+    link::ConnectedClient,
+    log::Logs,
+    output::{Stream, draw, say, warn},
+    place::ConfigPlace,
+    render::{Style, consumed, style, style::Paint},
+    waits::{left_open, open_waits},
+    watch::{OnWait, Sent, Sink, WatchOutcome, interrupts, watch},
+    which::{PromptTarget, SessionChoice},
+};
+use planck_client::Client;
+
+#[derive(Debug, Default, Args)]
+#[command(after_help = "\
+Tab completes commands after / and files after @, Up brings earlier prompts back, /help lists the commands.
+
+Examples:
+  planck chat
+  planck chat --continue
+  planck chat --team examples/teams/build-a-cli --session word-tool")]
+pub struct ChatArgs {
+    #[command(flatten)]
+    which: SessionChoice,
+}
+
+/// The user's conversation with a session.
+struct ChatSession<'a> {
+    client: &'a Client,
+    talk: PromptTarget,
+    /// Whether the session runs on a node in this process.
+    is_alone: bool,
+    /// Whether this chat created the session and has not sent a prompt yet.
+    is_blank: bool,
+    keyboard: Keyboard,
+    interrupted: Signal,
+    /// The directory that relative paths after `@` start from.
+    dir: PathBuf,
+    usage: Usage,
+}
+
+/// The chat's next step after a line.
+enum Next {
+    Prompt,
+    Leave(Exit),
+}
+
+impl ChatArgs {
+    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
+        let config = self
+            .which
+            .admit(place.config_to_act(self.which.model.as_ref())?);
+        let logs = Logs::start_if_asked(&config)?;
+        let history = place.history()?;
+        let link = self.which.link(&config).await?;
+        let done = until_terminated(Box::pin(talk(&link, &self.which, history))).await;
+        link.close().await;
+        logs.end().await;
+        done
+    }
+}
+
+/// Alternates prompts and turns until the user leaves.
+async fn talk(
+    link: &ConnectedClient,
+    which: &SessionChoice,
+    history: Option<PathBuf>,
+) -> anyhow::Result<Exit> {
+    let (client, interrupted) = (&link.client, interrupts()?);
+    let (talk, is_blank) = begin(client, which).await?;
+    // The directory of a workspace may be on another machine, but attached files are read on this
+    // one.
+    let dir = which
+        .dir
+        .clone()
+        .filter(|_| which.workspace.is_none())
+        .unwrap_or_else(|| ".".into());
+    let keyboard = Keyboard::start(EditorSources {
+        history,
+        dir: dir.clone(),
+    })?;
+    let help = if keyboard.has_editor { " · /help" } else { "" };
+    dim(&format!("{}{help}", talk.title()))?;
+    let mut chat = ChatSession {
+        client,
+        talk,
+        is_alone: link.is_alone(),
+        is_blank,
+        keyboard,
+        interrupted,
+        dir,
+        usage: Usage::default(),
+    };
+    let mut next = Box::pin(chat.catch_up()).await;
+    let done = loop {
+        match next {
+            Ok(Next::Prompt) => next = Box::pin(chat.turn()).await,
+            Ok(Next::Leave(exit)) => break Ok(exit),
+            Err(error) => break Err(error),
+        }
+    };
+    chat.leave().await?;
+    done
+}
+
+/// Finds or creates the session to talk to. Returns the session, and whether it is new. A new
+/// session is created before the first prompt, so that commands can already refer to it.
+async fn begin(client: &Client, which: &SessionChoice) -> anyhow::Result<(PromptTarget, bool)> {
+    if let Some(session) = which.there(client).await? {
+        return Ok((PromptTarget::with(client, &session).await?, false));
+    }
+    let started = client
+        .start(Start {
+            prompt: None,
+            ..which.request()?
+        })
+        .await?;
+    Ok((PromptTarget::with(client, &started.session_id).await?, true))
+}
+
+fn dim(text: &str) -> std::io::Result<()> {
+    draw(&(Style::of_stdout().paint(Paint::Dim, text) + "\n"))
+}
+
+impl ChatSession<'_> {
+    /// If agents of the session wait for answers already, asks the user about them first. Without a
+    /// cluster this process also continues work that was interrupted, for example by an answer that
+    /// was given meanwhile, so the user sees it.
+    async fn catch_up(&mut self) -> anyhow::Result<Next> {
+        if self.is_blank || !can_ask() {
+            return Ok(Next::Prompt);
+        }
+        let info = self.client.session(&self.talk.id).await?;
+        let mut states = info.agents.iter().map(|agent| agent.state);
+        let is_of_interest = states.any(|state| match state {
+            AgentState::Waiting => true,
+            AgentState::Streaming | AgentState::ExecutingTools | AgentState::Compacting => {
+                self.is_alone
+            }
+            AgentState::Idle | AgentState::Stopped => false,
+        });
+        match is_of_interest {
+            true => self.watch(&Sent::nothing(&info)).await,
+            false => Ok(Next::Prompt),
+        }
+    }
+
+    /// Reads one line from the user, and sends it as a prompt or performs it as a command.
+    async fn turn(&mut self) -> anyhow::Result<Next> {
+        let typed = tokio::select! {
+            typed = self.keyboard.next() => typed?,
+            _ = self.interrupted.recv() => None,
+        };
+        let Some(text) = typed else {
+            return Ok(Next::Leave(Exit::Done));
+        };
+        if text.trim().is_empty() {
+            return Ok(Next::Prompt);
+        }
+        let done = match SlashCommand::of(&text) {
+            Some(slash) => slash
+                .perform(self.client, &mut self.talk)
+                .await
+                .map(|is_over| match is_over {
+                    true => Next::Leave(Exit::Done),
+                    false => Next::Prompt,
+                }),
+            None => self.prompt(text.trim()).await,
+        };
+        match done {
+            // With an interactive editor, an error does not end the chat. Without one, the input
+            // may be a script, so the error ends the program and sets its exit code.
+            Err(error) if self.keyboard.has_editor => {
+                warn(&format!("planck: {error:#}"));
+                Ok(Next::Prompt)
+            }
+            done => done,
+        }
+    }
+
+    async fn prompt(&mut self, text: &str) -> anyhow::Result<Next> {
+        let content: Vec<Part> = attachment::content(&self.dir, text)?;
+        let sent = self.talk.prompt(self.client, content).await?;
+        self.is_blank = false;
+        self.watch(&sent).await
+    }
+
+    /// Shows the work on a prompt until it has ended, and asks the user about what waits meanwhile.
+    async fn watch(&mut self, sent: &Sent) -> anyhow::Result<Next> {
+        let (hush, began) = (self.keyboard.hush()?, Instant::now());
+        let mut sink = Sink::screen(Some(Stream::Out));
+        if let Some(prompt) = sent.prompt.as_ref().filter(|_| self.keyboard.has_editor) {
+            sink.hide_echo(prompt);
+        }
+        let mut on_wait = match Stream::Out.is_terminal() && can_ask() {
+            true => {
+                let is_hushed = hush.is_some();
+                let asker = Asker::new(self.client, &sent.session, Stream::Out, is_hushed);
+                OnWait::Ask(Box::new(asker))
+            }
+            false => OnWait::Leave,
+        };
+        let interrupted = &mut self.interrupted;
+        let watching = watch(self.client, sent, interrupted, &mut sink, &mut on_wait);
+        let watched = Box::pin(watching).await?;
+        if let OnWait::Ask(asker) = on_wait {
+            self.keyboard.put_back(asker.typed_ahead());
+        }
+        self.usage += sink.usage();
+        let took = style::duration(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
+        dim(&format!("{took} · {}", consumed(&sink.usage())))?;
+        if watched.ended.outcome == WatchOutcome::Waiting {
+            let waits = open_waits(self.client, &sent.session).await?;
+            warn(&left_open(&self.talk.name, &waits, self.is_alone));
+            return Ok(Next::Leave(Exit::Waiting));
+        }
+        Ok(if watched.was_left() {
+            Next::Leave(Exit::Interrupted)
+        } else {
+            Next::Prompt
+        })
+    }
+
+    /// Prints how to continue the session. Removes the session instead if this chat created it and
+    /// sent no prompt.
+    async fn leave(self) -> anyhow::Result<()> {
+        drop(self.keyboard);
+        if self.is_blank {
+            if let Err(error) = self.client.delete(&self.talk.id, None).await {
+                warn(&format!(
+                    "planck: the empty session {} stays: {error}",
+                    self.talk.name
+                ));
+            }
+            return Ok(());
+        }
+        let PromptTarget { name, model, .. } = &self.talk;
+        dim(&format!(
+            "session {name} · model {model} · {}",
+            consumed(&self.usage)
+        ))?;
+        Ok(say(&format!(
+            "go on with `planck chat --session {name}`\n"
+        ))?)
+    }
+}

@@ -1,0 +1,177 @@
+//! The commands of a chat: lines that begin with `/` and a word of letters. Such a line is never
+//! sent to a model.
+
+use planck_common::{
+    Seq,
+    command::{ChangeModel, SessionInfo},
+};
+
+use crate::{
+    output::{or_dash, say},
+    render::{consumed, style::counted},
+    session::{agents, rewind},
+    which::PromptTarget,
+};
+use planck_client::Client;
+
+const HELP: &str = "\
+/help              these lines
+/model [P:ID]      the model of the lead; with a name, another one from now on
+/team              the agents
+/session           the session, and how to go on with it elsewhere
+/abort             end what runs; also while it runs
+/rewind [MESSAGE]  the messages to go back to; with a number, hide it and all after it
+/cost              the tokens and the cost of the session
+/quit              leave; the session stays
+@path              attaches a file: text, an image or a PDF. Tab completes it.
+A line that ends with \\ goes on in the next. Pasted lines are one prompt.
+Ctrl-C ends a turn, empties the line, or leaves. A line that begins with a space is no command.
+";
+
+/// A parsed command with its argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SlashCommand<'a> {
+    Help,
+    Model(Option<&'a str>),
+    Team,
+    Session,
+    Abort,
+    Rewind(Option<&'a str>),
+    Cost,
+    Quit,
+    Unknown(&'a str),
+}
+
+impl<'a> SlashCommand<'a> {
+    pub const NAMES: [&'static str; 8] = [
+        "abort", "cost", "help", "model", "quit", "rewind", "session", "team",
+    ];
+
+    /// Parses a line as a command. Returns `None` if the line does not begin with `/`, or if its
+    /// first word has characters other than letters, as a path has.
+    pub fn of(line: &'a str) -> Option<Self> {
+        let rest = line.strip_prefix('/')?;
+        let (name, argument) = rest
+            .trim_end()
+            .split_once(char::is_whitespace)
+            .unwrap_or((rest.trim_end(), ""));
+        if !name.chars().all(|c| c.is_ascii_alphabetic()) {
+            return None;
+        }
+        let argument = Some(argument.trim()).filter(|argument| !argument.is_empty());
+        Some(match name {
+            "help" => Self::Help,
+            "model" => Self::Model(argument),
+            "team" => Self::Team,
+            "session" => Self::Session,
+            "abort" => Self::Abort,
+            "rewind" => Self::Rewind(argument),
+            "cost" => Self::Cost,
+            "quit" | "exit" => Self::Quit,
+            _ => Self::Unknown(name),
+        })
+    }
+
+    /// Performs the command. Returns `true` if the chat should end.
+    pub async fn perform(self, client: &Client, talk: &mut PromptTarget) -> anyhow::Result<bool> {
+        match self {
+            Self::Help => say(HELP)?,
+            Self::Model(None) => say(&format!("{}\n", talk.model))?,
+            Self::Model(Some(model)) => change_model(client, talk, model).await?,
+            Self::Team => say(&agents(&client.session(&talk.id).await?.agents))?,
+            Self::Session => say(&about(&client.session(&talk.id).await?))?,
+            Self::Abort => match client.abort_session(&talk.id, None)
+                .await?
+                .aborted
+                .len()
+            {
+                0 => say("nothing runs\n")?,
+                aborted => say(&format!("aborted {}\n", counted(aborted, "agent")))?,
+            },
+            Self::Rewind(None) => {
+                rewind::list(client, &talk.id).await?;
+                say("go back with /rewind MESSAGE\n")?;
+            }
+            Self::Rewind(Some(message)) => match message.parse::<Seq>() {
+                Ok(message) => rewind::to(client, &talk.id, message).await?,
+                Err(_) => say(&format!(
+                    "`{message}` is no message's number; /rewind lists them\n"
+                ))?,
+            },
+            Self::Cost => say(&format!(
+                "{}\n",
+                consumed(&client.session(&talk.id).await?.usage)
+            ))?,
+            Self::Quit => return Ok(true),
+            Self::Unknown(name) => {
+                say(&format!("there is no /{name}; /help lists the commands\n"))?
+            }
+        }
+        Ok(false)
+    }
+}
+
+async fn change_model(client: &Client, talk: &mut PromptTarget, model: &str) -> anyhow::Result<()> {
+    let (provider, model_id) = match model.split_once(':') {
+        Some((provider, id)) => (Some(provider.to_owned()), id.to_owned()),
+        None => (None, model.to_owned()),
+    };
+    let model = client
+        .change_model(
+            &talk.orchestrator,
+            &ChangeModel {
+                provider,
+                model_id,
+                base_url: None,
+            },
+        )
+        .await?
+        .model;
+    talk.model = format!("{}:{}", model.provider, model.id);
+    Ok(say(&format!("the model is {} from now on\n", talk.model))?)
+}
+
+fn about(info: &SessionInfo) -> String {
+    let node = or_dash(info.owner.as_ref());
+    let way = format!("planck chat --session {}", info.name);
+    format!(
+        "{} ({}) in {} {}, on node {node}\ngo on with `{way}`\n",
+        info.name, info.id, info.workspace, info.dir
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_begin_with_a_slash_and_a_word_are_commands() {
+        for (line, command) in [
+            ("/help", Some(SlashCommand::Help)),
+            ("/model", Some(SlashCommand::Model(None))),
+            (
+                "/model anthropic:x ",
+                Some(SlashCommand::Model(Some("anthropic:x"))),
+            ),
+            ("/rewind 12", Some(SlashCommand::Rewind(Some("12")))),
+            ("/quit", Some(SlashCommand::Quit)),
+            ("/nope at all", Some(SlashCommand::Unknown("nope"))),
+            ("/etc/hosts says what?", None),
+            ("/usr2", None),
+            ("what is /help", None),
+            (" /help", None),
+        ] {
+            assert_eq!(SlashCommand::of(line), command, "{line}");
+        }
+        for name in SlashCommand::NAMES {
+            assert!(
+                !matches!(
+                    SlashCommand::of(&format!("/{name}")),
+                    None | Some(SlashCommand::Unknown(_))
+                ),
+                "{name}"
+            );
+            assert!(HELP.contains(&format!("/{name}")), "{name}");
+        }
+    }
+}

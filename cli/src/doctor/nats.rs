@@ -1,0 +1,171 @@
+//! Checks whether clients and nodes can use NATS, by sending and receiving messages.
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use planck_common::{
+    NodeId,
+    subject::{self, LIST, Target},
+};
+use tokio::time::timeout;
+
+use super::{DoctorFinding, clock};
+use planck_bus::{Bus as _, BusError, NatsBus, NatsOptions, records::RecordsError};
+use planck_node::config::{Config, ConfiguredUrl};
+use planck_node::node;
+
+/// How long nodes may take to answer, and how long a message to this process may take to arrive.
+const ANSWER: Duration = Duration::from_secs(2);
+
+pub async fn nats(config: &Config) -> Vec<DoctorFinding> {
+    let Some(url) = &config.nats.url else {
+        return vec![DoctorFinding::note(
+            "nats",
+            "not configured; sessions run in one process",
+            "set NATS_URL for a cluster",
+        )];
+    };
+    let bus = match connect(config, url).await {
+        Ok(bus) => bus,
+        Err(finding) => return vec![finding],
+    };
+    if let Some(exposure) = bus.exposure() {
+        return vec![DoctorFinding::bad(
+            "nats",
+            format!("{url}: {exposure}"),
+            "see docs/operations.md, \"Settings of NATS\"",
+        )];
+    }
+    match bus.check_jetstream().await {
+        Ok(()) => {
+            let reached = DoctorFinding::good("nats", format!("{url}, with all that is needed"));
+            let mut findings = vec![reached, messages(&bus).await];
+            findings.extend(registry(&bus, config).await);
+            findings
+        }
+        Err(BusError::Denied(why)) => vec![without_jetstream(&bus, url, &why).await],
+        Err(error) => vec![DoctorFinding::bad(
+            "nats",
+            format!("{url}: {error}"),
+            "start nats-server 2.12 or later with JetStream (-js)",
+        )],
+    }
+}
+
+/// Connects to NATS, which includes a check of the server's version.
+async fn connect(config: &Config, url: &ConfiguredUrl) -> Result<NatsBus, DoctorFinding> {
+    let options = match node::nats(config) {
+        Ok(Some(options)) => NatsOptions {
+            name: "planck doctor".into(),
+            ..options
+        },
+        Ok(None) => {
+            let remedy = "set NATS_URL for a cluster";
+            return Err(DoctorFinding::note("nats", "not configured", remedy));
+        }
+        Err(error) => {
+            return Err(DoctorFinding::bad(
+                "nats",
+                format!("{url}: {error}"),
+                "correct `[nats]`",
+            ));
+        }
+    };
+    NatsBus::connect(options).await.map_err(|error| {
+        let remedy = match &error {
+            BusError::Denied(_) => "correct NATS_CREDS, NATS_NKEY, or the user in NATS_URL",
+            BusError::Unfit(_) => "correct `[nats]`, or the server",
+            BusError::NoResponders(_)
+            | BusError::TimedOut { .. }
+            | BusError::TooLarge { .. }
+            | BusError::Away(_) => "start nats-server 2.12 or later, or correct `[nats]`",
+        };
+        DoctorFinding::bad("nats", format!("{url}: {error}"), remedy)
+    })
+}
+
+/// Checks that published messages arrive. It subscribes to a command of a node id that does not
+/// exist, and publishes that command. Observers of the cluster do not receive the command.
+async fn messages(bus: &NatsBus) -> DoctorFinding {
+    let subject = subject::Address::node(NodeId::mint().as_str(), "info").to_string();
+    let failed = |error: BusError| {
+        DoctorFinding::bad(
+            "nats pub/sub",
+            error.to_string(),
+            "use the nodes' user to run a node here; docs/operations.md lists the rights of each role",
+        )
+    };
+    let mut received = match bus.subscribe(&subject).await {
+        Ok(received) => received,
+        Err(error) => return failed(error),
+    };
+    let began = Instant::now();
+    bus.publish(subject.clone(), "{}".into());
+    match timeout(ANSWER, received.next()).await {
+        Ok(Some(_)) => {
+            let took = began.elapsed().as_secs_f64() * 1_000.0;
+            DoctorFinding::good(
+                "nats pub/sub",
+                format!("a message came back after {took:.1} ms"),
+            )
+        }
+        Ok(None) | Err(_) => failed(BusError::TimedOut {
+            subject,
+            after: ANSWER,
+        }),
+    }
+}
+
+/// Checks the registry, and compares the clock of its leader with this machine's clock. It reads
+/// the registry and attempts a write whose condition is false, so that nothing changes. Before the
+/// first node has created the registry, it only checks that JetStream answers.
+async fn registry(bus: &NatsBus, config: &Config) -> Vec<DoctorFinding> {
+    let replicas = config.nats.replicas as usize;
+    match bus.try_records(replicas).await {
+        Ok(Some(read)) => vec![
+            DoctorFinding::good(
+                "jetstream",
+                "read the registry; its leader takes writes, and was given none to keep",
+            ),
+            clock::compared("nats clock", "NATS", read),
+        ],
+        Ok(None) => vec![DoctorFinding::good(
+            "jetstream",
+            "answers; the first node makes the registry, which the server's clock is told with",
+        )],
+        Err(error @ RecordsError::Denied(_)) => vec![DoctorFinding::bad(
+            "jetstream",
+            error.to_string(),
+            "use the nodes' user to run a node here",
+        )],
+        Err(error @ RecordsError::Unfit(_)) => vec![DoctorFinding::bad(
+            "jetstream",
+            error.to_string(),
+            "see above, or docs/operations.md, \"Settings of NATS\"",
+        )],
+        Err(error) => vec![DoctorFinding::bad(
+            "jetstream",
+            error.to_string(),
+            "see whether the NATS cluster has its quorum: `nats server report jetstream`",
+        )],
+    }
+}
+
+/// Reports a NATS user without permission for JetStream. Such a user cannot run a node, but may be
+/// allowed to send commands to nodes or to observe them.
+async fn without_jetstream(bus: &NatsBus, url: &ConfiguredUrl, why: &str) -> DoctorFinding {
+    let nodes = subject::Address::new(Target::Nodes, LIST);
+    match bus.request(&nodes, "{}".into(), ANSWER).await {
+        Err(BusError::Denied(why)) => DoctorFinding::note(
+            "nats",
+            format!("{url}: enough to watch at most, neither for a client nor for a node: {why}"),
+            "use the clients' user to command nodes, or the nodes' user to run one here",
+        ),
+        // It does not matter for this check whether a node answers.
+        Ok(_) | Err(_) => DoctorFinding::note(
+            "nats",
+            format!("{url}: enough for a client, not for a node: {why}"),
+            "use the nodes' user to run a node here",
+        ),
+    }
+}

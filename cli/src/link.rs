@@ -1,0 +1,124 @@
+//! The connection of a command to a cluster or, if NATS is not configured, to a node in this
+//! process.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{earlier, output::warn};
+use planck_bus::{Bus, MemoryBus, MemoryHub, NatsBus, NatsOptions, ServiceGuard};
+use planck_client::Client;
+use planck_node::config::Config;
+use planck_node::node::{self, Inventory, RunningNode};
+
+/// A client, and the cluster, node or store to which it is connected.
+pub struct ConnectedClient {
+    pub client: Client,
+    to: ConnectionEnd,
+}
+
+/// The process or store to which the client is connected.
+enum ConnectionEnd {
+    Cluster,
+    /// A node in this process without connections to other nodes.
+    Node(RunningNode),
+    /// The store itself. No agent runs in this process.
+    Store(Box<dyn ServiceGuard>),
+}
+
+impl ConnectedClient {
+    /// Connects a command that changes something. Without NATS, prints warnings about invalid files
+    /// and about sessions of an earlier version, and starts a node in this process. The node also
+    /// continues interrupted work of its store.
+    pub async fn open(config: &Config) -> anyhow::Result<Self> {
+        if let Some(link) = Self::to_cluster(config).await? {
+            return Ok(link);
+        }
+        Inventory::of(config)
+            .problems
+            .iter()
+            .for_each(|problem| warn(&format!("planck: warning: {problem}")));
+        earlier::say_what_is_there(config);
+        let running = Box::pin(node::open(config)).await?;
+        let bus = Arc::clone(&running.node().services().bus);
+        Ok(Self {
+            client: client(&bus, config),
+            to: ConnectionEnd::Node(running),
+        })
+    }
+
+    /// Connects a command that only reads. Without NATS, prints a warning about sessions of an
+    /// earlier version, and opens the store read-only.
+    pub async fn look(config: &Config) -> anyhow::Result<Self> {
+        if let Some(link) = Self::to_cluster(config).await? {
+            return Ok(link);
+        }
+        earlier::say_what_is_there(config);
+        let bus = memory();
+        let service = node::look(config, &bus).await?;
+        Ok(Self::to_store(bus, service, config))
+    }
+
+    /// Connects a command that answers waits. Without NATS, opens the store and runs no agent.
+    pub async fn answer(config: &Config) -> anyhow::Result<Self> {
+        if let Some(link) = Self::to_cluster(config).await? {
+            return Ok(link);
+        }
+        let bus = memory();
+        let service = node::take_answers(config, &bus).await?;
+        Ok(Self::to_store(bus, service, config))
+    }
+
+    fn to_store(bus: Arc<dyn Bus>, service: Box<dyn ServiceGuard>, config: &Config) -> Self {
+        Self {
+            client: client(&bus, config),
+            to: ConnectionEnd::Store(service),
+        }
+    }
+
+    async fn to_cluster(config: &Config) -> anyhow::Result<Option<Self>> {
+        let bus = to_nats(config, "planck client").await?;
+        Ok(bus.map(|bus| Self {
+            client: client(&bus, config),
+            to: ConnectionEnd::Cluster,
+        }))
+    }
+
+    /// Returns whether the client uses the store without a node. Such a client receives no events.
+    pub fn is_of_store(&self) -> bool {
+        matches!(self.to, ConnectionEnd::Store(_))
+    }
+
+    /// Returns whether the client is connected to a node in this process that has no connection to
+    /// other nodes.
+    pub fn is_alone(&self) -> bool {
+        matches!(self.to, ConnectionEnd::Node(_))
+    }
+
+    /// Stops the node or the reader of the store in this process, if there is one.
+    pub async fn close(self) {
+        match self.to {
+            ConnectionEnd::Cluster => {}
+            ConnectionEnd::Node(running) => running.shut_down(Duration::ZERO).await,
+            ConnectionEnd::Store(service) => service.stop().await,
+        }
+    }
+}
+
+fn memory() -> Arc<dyn Bus> {
+    Arc::new(MemoryBus::new(Arc::new(MemoryHub::default())))
+}
+
+fn client(bus: &Arc<dyn Bus>, config: &Config) -> Client {
+    Client::over(bus.clone()).with_request_timeout(config.nats.request_timeout.0)
+}
+
+/// Connects to the configured NATS servers. Returns `None` if none are configured.
+pub async fn to_nats(config: &Config, name: &str) -> anyhow::Result<Option<Arc<dyn Bus>>> {
+    let Some(options) = node::nats(config)? else {
+        return Ok(None);
+    };
+    let options = NatsOptions {
+        name: name.into(),
+        ..options
+    };
+    Ok(Some(Arc::new(NatsBus::connect(options).await?)))
+}

@@ -1,0 +1,393 @@
+use planck_common::{
+    AgentId, NodeId, SessionId, TeamId, Timestamp,
+    envelope::{Envelope, EventPlace, RowPosition, Writer},
+    event::EventKind,
+};
+use serde_json::{Value, json};
+
+use super::{Screen, Style, style};
+use planck_client::FollowEvent;
+
+/// A screen for events that are 500 ms apart.
+struct Stage {
+    screen: Screen,
+    seq: i64,
+    at: i64,
+    request: u32,
+    drawn: String,
+}
+
+impl Stage {
+    fn new(style: Style, agents: &[&str]) -> Self {
+        let mut screen = Screen::new(style);
+        screen.summary.each_turn = true;
+        agents
+            .iter()
+            .for_each(|name| screen.learn_name(&AgentId::parse(name).unwrap(), name));
+        Self {
+            screen,
+            seq: 0,
+            at: 0,
+            request: 1,
+            drawn: String::new(),
+        }
+    }
+
+    fn tell(&mut self, agent: &str, kind: EventKind, data: Value) {
+        let writer = Writer {
+            agent_id: AgentId::parse(agent).unwrap(),
+            session_id: SessionId::parse("s").unwrap(),
+            team_id: TeamId::parse("t").unwrap(),
+            node_id: NodeId::parse("n").unwrap(),
+            epoch: 1,
+        };
+        self.at += 500;
+        let place = EventPlace {
+            turn: 1,
+            request: self.request,
+            at: Timestamp::from_millis(self.at),
+        };
+        let text = if kind.is_durable() {
+            self.seq += 1;
+            writer.durable(
+                kind,
+                place,
+                RowPosition {
+                    seq: self.seq,
+                    prev: 0,
+                    hidden_by: None,
+                },
+                &data.to_string(),
+            )
+        } else {
+            writer.live(kind, place, &data.to_string())
+        };
+        let event: Envelope = serde_json::from_str(&text).unwrap();
+        let told = if kind.is_durable() {
+            FollowEvent::Durable(event)
+        } else {
+            FollowEvent::Live(event)
+        };
+        self.drawn += self.screen.draw_event(&told).as_str();
+    }
+
+    fn text(&mut self, agent: &str, offset: usize, text: &str) {
+        self.tell(
+            agent,
+            EventKind::TextDelta,
+            json!({"text": text, "part": 0, "offset": offset}),
+        );
+    }
+
+    fn says(&mut self, agent: &str, content: Value) {
+        self.tell(
+            agent,
+            EventKind::Message,
+            json!({"role": "assistant", "content": content}),
+        );
+    }
+
+    fn tool(&mut self, agent: &str, call: &str, name: &str, args: Value) {
+        self.tell(
+            agent,
+            EventKind::ToolStart,
+            json!({"call_id": call, "id": "x", "name": name, "args": args, "effect": "pure"}),
+        );
+    }
+
+    fn tool_ends(&mut self, agent: &str, call: &str, result: &str, error: bool) {
+        let data = json!({"call_id": call, "id": "x", "name": "read", "result": result, "error": error, "duration_ms": 1234});
+        self.tell(agent, EventKind::ToolEnd, data);
+    }
+
+    fn ends(&mut self, agent: &str, outcome: &str) {
+        let usage = json!({"input_tokens": 1000, "output_tokens": 330, "cache_read_tokens": 3000, "cost_usd": 0.0123});
+        self.tell(
+            agent,
+            EventKind::UsageDelta,
+            json!({"delta": usage, "total": usage, "context_tokens": 4000}),
+        );
+        self.tell(
+            agent,
+            EventKind::TurnEnd,
+            json!({"outcome": outcome, "message": null, "usage": usage, "inputs": [], "limit": "max_tokens"}),
+        );
+    }
+
+    fn end(mut self) -> String {
+        self.drawn += self.screen.rest().as_str();
+        self.drawn.replace('\x1b', "␛").replace('\r', "␍")
+    }
+}
+
+fn plain() -> Style {
+    Style::plain(60)
+}
+
+#[test]
+fn a_turn_of_one_agent_is_rendered() {
+    let mut stage = Stage::new(plain(), &["lead"]);
+    stage.tell(
+        "lead",
+        EventKind::TurnStart,
+        json!({"index": 1, "inputs": []}),
+    );
+    stage.tell(
+        "lead",
+        EventKind::Message,
+        json!({"role": "user", "content": [{"type": "text", "text": "What is\nin here?"}]}),
+    );
+    stage.text("lead", 0, "I will ");
+    stage.text("lead", 7, "look.");
+    stage.says(
+        "lead",
+        json!([{"type": "text", "text": "I will look. Now."}]),
+    );
+    stage.tool("lead", "c1", "read", json!({"path": "src/main.rs"}));
+    stage.tool_ends("lead", "c1", "fn main() {\n\n}\n", false);
+    stage.tool(
+        "lead",
+        "c2",
+        "edit",
+        json!({"path": "x", "old_string": "long ".repeat(30)}),
+    );
+    stage.tool_ends("lead", "c2", "no match in x", true);
+    stage.request = 2;
+    stage.says(
+        "lead",
+        json!([{"type": "thinking", "text": "Hm."}, {"type": "text", "text": "A program."}]),
+    );
+    stage.ends("lead", "completed");
+    insta::assert_snapshot!(stage.end(), @r"
+      › What is in here?
+    I will look. Now.
+      ✓ read src/main.rs  1.2 s  2 lines: fn main() {
+      ✗ edit x old_string=long long long …  1.2 s  no match in x
+    Hm.
+    A program.
+      5.5 s · 4,000 tokens in (75 % cached) · 330 out · $0.0123
+    ");
+}
+
+#[test]
+fn two_agents_never_share_a_line() {
+    let mut stage = Stage::new(plain(), &["lead", "coder"]);
+    stage.text("lead", 0, "First ");
+    stage.text("coder", 0, "Mean");
+    stage.text("lead", 6, "this.");
+    stage.text("coder", 4, "while.");
+    stage.tool("coder", "c1", "read", json!({"path": "a", "limit": 3}));
+    stage.says("lead", json!([{"type": "text", "text": "First this."}]));
+    stage.tool_ends("coder", "c1", "one line", false);
+    stage.text("lead", 0, "");
+    stage.ends("coder", "limit");
+    stage.tell(
+        "lead",
+        EventKind::WorkerExit,
+        json!({"id": "coder", "name": "coder", "reason": "stopped"}),
+    );
+    insta::assert_snapshot!(stage.end(), @r"
+    ● lead
+    First this.
+
+    ● coder
+    Meanwhile.
+      ✓ read a limit=3  1.2 s  one line
+      ■ stopped by the limit max_tokens
+      0 ms · 4,000 tokens in (75 % cached) · 330 out · $0.0123
+
+    ● lead
+      - coder: stopped
+    ");
+}
+
+#[test]
+fn other_events_are_a_line_each() {
+    let mut stage = Stage::new(plain(), &["lead"]);
+    stage.tell(
+        "lead",
+        EventKind::WorkerSpawned,
+        json!({"id": "w1", "name": "tester", "type": "tester", "node_id": "n"}),
+    );
+    let from = json!({"from": {"id": "lead", "name": "lead"}});
+    let task = json!({"role": "custom", "custom": "agent_message", "content": [{"type": "text", "text": "Test it."}], "metadata": from});
+    stage.tell("w1", EventKind::Message, task);
+    stage.text("w1", 0, "I beg");
+    stage.tell(
+        "w1",
+        EventKind::Retry,
+        json!({"attempt": 2, "delay_ms": 1500, "reason": "overloaded"}),
+    );
+    stage.request = 2;
+    stage.text("w1", 0, "I begin");
+    stage.says("w1", json!([{"type": "text", "text": "I begin."}]));
+    stage.tell(
+        "lead",
+        EventKind::Compacting,
+        json!({"tokens_before": 160_000}),
+    );
+    stage.tell(
+        "lead",
+        EventKind::Compacted,
+        json!({"tokens_before": 160_000, "tokens_after": 9_000, "by": "local", "kept": 10}),
+    );
+    stage.tell(
+        "lead",
+        EventKind::Warning,
+        json!({"code": "not_granted", "message": "write is not yours to grant"}),
+    );
+    stage.tell(
+        "lead",
+        EventKind::Error,
+        json!({"reason": "no key", "code": "auth", "retryable": false, "inputs": []}),
+    );
+    insta::assert_snapshot!(stage.end(), @r"
+    ● lead
+      + tester (tester)
+
+    ● tester
+      ← lead: Test it.
+    I beg
+      ↻ try 2 in 1.5 s: overloaded
+    I begin.
+
+    ● lead
+      summarising 160,000 tokens
+      summarised 160,000 tokens to 9,000 (local), 10 messages k…
+      ! write is not yours to grant
+      ✗ no key (auth)
+    ");
+}
+
+#[test]
+fn errors_are_never_cut() {
+    let mut stage = Stage::new(plain(), &["lead"]);
+    let reason = format!("{}: its cause", "connection refused ".repeat(20));
+    stage.tell(
+        "lead",
+        EventKind::Retry,
+        json!({"attempt": 2, "delay_ms": 1500, "reason": reason}),
+    );
+    stage.tell(
+        "lead",
+        EventKind::Error,
+        json!({"reason": reason, "code": "x", "retryable": false, "inputs": []}),
+    );
+    stage.tell(
+        "lead",
+        EventKind::Warning,
+        json!({"code": "x", "message": reason}),
+    );
+    assert_eq!(stage.end().matches("its cause").count(), 3);
+}
+
+#[test]
+fn on_a_terminal_a_tools_line_is_drawn_over_and_thinking_is_dim() {
+    let mut stage = Stage::new(
+        Style {
+            colour: true,
+            in_place: true,
+            width: 60,
+        },
+        &["lead"],
+    );
+    stage.tell(
+        "lead",
+        EventKind::ThinkingDelta,
+        json!({"text": "Hm", "part": 0, "offset": 0}),
+    );
+    stage.tell(
+        "lead",
+        EventKind::TextDelta,
+        json!({"text": "Well", "part": 1, "offset": 0}),
+    );
+    stage.tool("lead", "c1", "bash", json!({"command": "ls"}));
+    stage.tool_ends("lead", "c1", "a\nb", false);
+    insta::assert_snapshot!(stage.end(), @r"
+    ␛[2mHm␛[0m
+    ␛[2mWell␛[0m␍␛[2KWell
+    ␛[2m  ▸ bash ls␛[0m␍␛[2K  ␛[32m✓␛[0m bash ls  ␛[2m1.2 s  2 lines: a␛[0m
+    ");
+}
+
+#[test]
+fn a_tools_line_is_no_wider_than_the_terminal() {
+    for length in [1, 20, 30, 40, 80] {
+        let mut stage = Stage::new(
+            Style {
+                colour: false,
+                in_place: false,
+                width: 60,
+            },
+            &["lead"],
+        );
+        stage.tool("lead", "c1", "bash", json!({"command": "c".repeat(length)}));
+        stage.tool_ends("lead", "c1", &"r".repeat(80), false);
+        let drawn = stage.end();
+        let line = drawn.lines().find(|line| line.contains('✓')).unwrap();
+        assert_eq!(line.chars().count(), 60, "{line}");
+    }
+}
+
+#[test]
+fn nothing_an_agent_says_moves_the_cursor() {
+    let mut stage = Stage::new(plain(), &["lead"]);
+    stage.text("lead", 0, "a\x1b[2Jb\x07\r\nc");
+    stage.tool(
+        "lead",
+        "c1",
+        "bash",
+        json!({"command": "echo \u{1b}]0;title\u{7}"}),
+    );
+    stage.tool_ends("lead", "c1", "\x1b[31mred", false);
+    stage.tool(
+        "lead",
+        "c2",
+        "bash\x1b[2J",
+        json!({"\x1b[2Jkey": "\u{202e}x", "b": 1}),
+    );
+    stage.tell(
+        "lead",
+        EventKind::Warning,
+        json!({"code": "c", "message": "\x1b]52;c;x\x07 \u{9b}2J"}),
+    );
+    let drawn = stage.drawn + stage.screen.rest().as_str();
+    assert!(
+        !drawn.contains(|c: char| c.is_control() && c != '\n') && !drawn.contains('\u{202e}'),
+        "{drawn:?}"
+    );
+    assert!(
+        drawn.contains("a␛[2Jb␇\nc") && drawn.contains("␛[31mred"),
+        "{drawn:?}"
+    );
+}
+
+#[test]
+fn a_hidden_row_is_not_shown_and_an_unknown_event_is_named() {
+    let mut screen = Screen::new(plain());
+    let mut event: Envelope =
+        serde_json::from_value(json!({"v": 1, "type": "of_tomorrow", "agent_id": "a", "session_id": "s", "team_id": "t",
+        "node_id": "n", "epoch": 1, "seq": 1, "prev": 0, "turn": 0, "request": 0, "at": "2026-01-01T12:00:00.123Z", "data": {}}))
+        .unwrap();
+    assert_eq!(
+        screen
+            .draw_event(&FollowEvent::Durable(event.clone()))
+            .as_str(),
+        "  of_tomorrow\n"
+    );
+    event.hidden_by = Some(9);
+    assert_eq!(screen.draw_event(&FollowEvent::Durable(event)).as_str(), "");
+}
+
+#[test]
+fn numbers_are_formatted_for_people() {
+    assert_eq!(
+        [0, 999, 1000, 1_234_567].map(style::count),
+        ["0", "999", "1,000", "1,234,567"]
+    );
+    assert_eq!(
+        [950, 12_345, 245_000].map(style::duration),
+        ["950 ms", "12.3 s", "4 m 05 s"]
+    );
+    assert_eq!(style::one_line("a\n  b\tc", 4), "a b…");
+}

@@ -1,0 +1,186 @@
+//! The commands `planck session …`.
+
+mod adopt;
+mod change;
+mod export;
+mod list;
+mod look;
+mod prune;
+pub mod rewind;
+
+use clap::Subcommand;
+use planck_common::Seq;
+
+use super::{
+    exit::{Exit, until_terminated},
+    link::ConnectedClient,
+    output::{EventFormat, EventOutput, Output, warn},
+    place::ConfigPlace,
+    watch::{self, Sink, show_log},
+};
+use planck_node::config::Period;
+
+pub use change::PromptTiming;
+pub use look::{AGENT_COLUMNS, agent_row, agents};
+
+#[derive(Debug, Subcommand)]
+pub enum SessionCommand {
+    /// List sessions, the most recently used first
+    Ls(list::Ls),
+    /// Show a session with its agents
+    Show {
+        session: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Send a prompt and return at once; without NATS stay until the work has ended
+    #[command(
+        after_help = "Examples:\n  planck session prompt bold-oak \"And the tests?\"\n  \
+                            planck session prompt bold-oak --mode steer \"Leave the docs alone\"\n  \
+                            planck session prompt bold-oak --agent coder \"Use no regex\""
+    )]
+    Prompt(change::SendPrompt),
+    /// Follow a session until an interrupt
+    #[command(
+        after_help = "Examples:\n  planck session attach bold-oak               # from now on\n  \
+                            planck session attach bold-oak --from 1      # from its beginning on\n  \
+                            planck session attach bold-oak -o jsonl | jq -r .type"
+    )]
+    Attach {
+        session: String,
+        /// The first seq to show; by default what happens from now on, or, without NATS, the whole
+        /// log
+        #[arg(long, value_name = "SEQ")]
+        from: Option<Seq>,
+        #[command(flatten)]
+        output: EventOutput,
+    },
+    /// Abort the running turns of all its agents
+    Abort { session: String },
+    /// Hide a message and all after it, or list the messages to go back to
+    #[command(
+        after_help = "Examples:\n  planck session rewind bold-oak            # the messages to go back to\n  \
+                            planck session rewind bold-oak --to 17    # hide message 17 and all after it"
+    )]
+    Rewind {
+        session: String,
+        /// The number of the message; without it the messages are listed
+        #[arg(long, value_name = "MESSAGE")]
+        to: Option<Seq>,
+    },
+    /// Continue an interrupted or closed session; without NATS this stays until its work has ended
+    Resume { session: String },
+    /// Stop its agents, and keep it
+    Close { session: String },
+    /// Remove a session and its log
+    Rm { sessions: Vec<String> },
+    /// Remove closed sessions that were not used for a long time
+    Prune {
+        /// How long: 30d, 12h, …
+        #[arg(long, value_name = "TIME")]
+        older_than: Period,
+        /// Only print what would be removed
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Write the whole log, one JSON line per event
+    Export { session: String },
+    /// Take over sessions of another folder as closed: those that an earlier version stored in this
+    /// one, or of a moved project
+    Adopt(adopt::Adopt),
+}
+
+impl SessionCommand {
+    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
+        let looks = self.only_looks();
+        let config = if looks {
+            place.config()?
+        } else {
+            place.config_to_act(None)?
+        };
+        if let Self::Adopt(adopt) = self {
+            return Box::pin(adopt.perform(&config)).await;
+        }
+        let link = if looks {
+            ConnectedClient::look(&config).await?
+        } else {
+            ConnectedClient::open(&config).await?
+        };
+        let done = until_terminated(Box::pin(self.ask(&link))).await;
+        link.close().await;
+        done
+    }
+
+    fn only_looks(&self) -> bool {
+        match self {
+            Self::Ls(_)
+            | Self::Show { .. }
+            | Self::Attach { .. }
+            | Self::Export { .. }
+            | Self::Rewind { to: None, .. } => true,
+            Self::Prune { dry_run, .. } => *dry_run,
+            Self::Prompt(_)
+            | Self::Abort { .. }
+            | Self::Rewind { to: Some(_), .. }
+            | Self::Resume { .. }
+            | Self::Close { .. }
+            | Self::Rm { .. }
+            | Self::Adopt(_) => false,
+        }
+    }
+
+    async fn ask(self, link: &ConnectedClient) -> anyhow::Result<Exit> {
+        let client = &link.client;
+        match self {
+            Self::Ls(ls) => Box::pin(ls.perform(client)).await,
+            Self::Show { session, output } => look::show(client, &session, output).await,
+            Self::Prompt(prompt) => prompt.perform(link).await,
+            Self::Attach {
+                session,
+                from,
+                output,
+            } => attach(link, &session, from, output.output).await,
+            Self::Abort { session } => change::abort(client, &session).await,
+            Self::Rewind { session, to } => rewind::perform(client, &session, to).await,
+            Self::Resume { session } => change::resume(link, &session).await,
+            Self::Close { session } => change::close(client, &session).await,
+            Self::Rm { sessions } => change::remove(client, &sessions).await,
+            Self::Prune {
+                older_than,
+                dry_run,
+            } => prune::perform(client, older_than, dry_run).await,
+            Self::Export { session } => export::perform(client, &session).await,
+            // `perform` handles this command, because the command opens the store itself and needs
+            // no connection.
+            Self::Adopt(_) => Ok(Exit::Failed),
+        }
+    }
+}
+
+async fn attach(
+    link: &ConnectedClient,
+    session: &str,
+    from: Option<Seq>,
+    format: EventFormat,
+) -> anyhow::Result<Exit> {
+    let client = &link.client;
+    let info = client.session(session).await?;
+    let mut sink = Sink::of(format);
+    if !link.is_of_store() {
+        let from = from.unwrap_or(info.head + 1);
+        if format == EventFormat::Text {
+            warn(&format!(
+                "following {} from event {from} on; an interrupt ends it",
+                info.name
+            ));
+        }
+        return watch::attach(client, &info.id, from, &mut sink).await;
+    }
+    show_log(client, &info.id, from.unwrap_or(1), &mut sink).await?;
+    let name = &info.name;
+    warn(&format!(
+        "planck: this is the log as it is now; without NATS_URL it cannot be followed. `planck run --session {name}` or `planck session \
+         resume {name}` goes on with it"
+    ));
+    Ok(Exit::Done)
+}

@@ -1,0 +1,355 @@
+//! The command `planck session ls`.
+
+use std::cmp::Reverse;
+
+use clap::{Args, ValueEnum};
+use futures_util::StreamExt as _;
+use planck_common::{
+    Timestamp,
+    command::{
+        AgentState, ListSessions, ReadEvents, SessionActivity, SessionInfo, SessionRow,
+        SessionState, WorkOutcome,
+    },
+    envelope::Envelope,
+    event::Event,
+    reply::Code,
+};
+
+use super::look::state;
+use crate::{
+    exit::{Exit, UsageError},
+    output::{Output, or_dash, warn},
+    which::{every_session, orchestrator},
+};
+use planck_client::{Client, ClientError};
+use planck_node::config::Period;
+
+/// The number of sessions in one request. Their rows take about 200 KB, and a NATS server accepts
+/// messages of up to 1 MB by default.
+const PAGE: u32 = 500;
+/// The maximum number of sessions whose activity is requested at once if the list does not include
+/// it.
+const AT_ONCE: usize = 16;
+/// The number of events at the end of a log that are searched for the end of a turn.
+const TAIL: i64 = 200;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  planck session ls                        # those used last
+  planck session ls --state failed --since 2d
+  planck session ls --name 'review-*' --limit 500 -o json")]
+pub struct Ls {
+    /// Only sessions in this state
+    #[arg(long, value_enum)]
+    state: Option<WantedState>,
+    /// Only sessions used since: 2h, 30d, 2026-11-22
+    #[arg(long, value_name = "TIME")]
+    since: Option<Since>,
+    /// Only sessions whose name matches; `*` stands for any text, `?` for one character
+    #[arg(long, value_name = "GLOB")]
+    name: Option<String>,
+    /// The most sessions to list, the most recently used first
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    limit: usize,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum WantedState {
+    Open,
+    Closed,
+    /// An agent is at work
+    Working,
+    /// The orchestrator's last turn ended with an error or at a limit
+    Failed,
+    /// Input waits for an agent, and no agent is at work
+    Waiting,
+}
+
+/// Sessions that were last used before this time are left out.
+#[derive(Debug, Clone, Copy)]
+struct Since(Timestamp);
+
+impl std::str::FromStr for Since {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(Period(ago)) = text.parse() {
+            let millis = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
+            return Ok(Self(Timestamp::from_millis(
+                Timestamp::now().millis().saturating_sub(millis),
+            )));
+        }
+        let midnight = format!("{text}T00:00:00Z");
+        let time = Timestamp::parse(text)
+            .or_else(|_| Timestamp::parse(&midnight))
+            .ok();
+        time.map(Self)
+            .ok_or_else(|| "write how long ago (2h, 30d), a day in UTC (2026-11-22), or a time (2026-11-22T10:00:00Z)".into())
+    }
+}
+
+impl Ls {
+    pub async fn perform(self, client: &Client) -> anyhow::Result<Exit> {
+        if self.limit == 0 {
+            return Err(UsageError("--limit is at least 1".into()).into());
+        }
+        let state = match self.state {
+            Some(WantedState::Open) => Some(SessionState::Open),
+            Some(WantedState::Closed) => Some(SessionState::Closed),
+            Some(WantedState::Working | WantedState::Failed | WantedState::Waiting) | None => None,
+        };
+        let mut rows = every_session(
+            client,
+            &ListSessions {
+                state,
+                limit: Some(PAGE),
+                after: None,
+            },
+        )
+        .await?;
+        rows.retain(|row| self.since.is_none_or(|since| row.updated_at >= since.0));
+        rows.retain(|row| {
+            self.name
+                .as_deref()
+                .is_none_or(|glob| fits(glob.as_bytes(), row.name.as_bytes()))
+        });
+        rows.sort_by_key(|row| Reverse(row.updated_at));
+        let total = rows.len();
+        let (listed, looked) = self.looked_at(client, rows).await?;
+        let cells = listed.iter().map(cells).collect();
+        self.output.list(
+            &listed,
+            &[
+                "name",
+                "state",
+                "agents",
+                "workspace",
+                "node",
+                "updated",
+                "id",
+            ],
+            cells,
+        )?;
+        if looked < total {
+            warn(&format!(
+                "planck: {} older ones are not listed; raise --limit, or say --since or --name",
+                total - looked
+            ));
+        }
+        Ok(Exit::Done)
+    }
+
+    /// Returns the matching sessions, up to the limit, and the number of rows that were examined.
+    async fn looked_at(
+        &self,
+        client: &Client,
+        rows: Vec<SessionRow>,
+    ) -> anyhow::Result<(Vec<SessionRow>, usize)> {
+        let asked = rows.into_iter().map(|mut row| async move {
+            if row.activity.is_none() {
+                row.activity = asked_for(client, &row).await?;
+            }
+            Ok::<_, ClientError>(row.activity.is_some().then_some(row))
+        });
+        let mut answers = std::pin::pin!(futures_util::stream::iter(asked).buffered(AT_ONCE));
+        let (mut listed, mut looked) = (Vec::new(), 0);
+        while listed.len() < self.limit
+            && let Some(answer) = answers.next().await
+        {
+            looked += 1;
+            listed.extend(answer?.filter(|row| self.wants(row.activity)));
+        }
+        Ok((listed, looked))
+    }
+
+    fn wants(&self, activity: Option<SessionActivity>) -> bool {
+        match self.state {
+            None | Some(WantedState::Open | WantedState::Closed) => true,
+            Some(WantedState::Working) => activity == Some(SessionActivity::Working),
+            Some(WantedState::Failed) => activity == Some(SessionActivity::Failed),
+            Some(WantedState::Waiting) => activity == Some(SessionActivity::Waiting),
+        }
+    }
+}
+
+/// Determines the activity of a session whose node has an earlier version and therefore does not
+/// include the activity in its list. Returns `None` if the session or one of its agents was removed
+/// meanwhile.
+async fn asked_for(
+    client: &Client,
+    row: &SessionRow,
+) -> Result<Option<SessionActivity>, ClientError> {
+    let gone = |error: ClientError| {
+        let is_gone =
+            matches!(&error, ClientError::Refused(refusal) if refusal.code == Code::NotFound);
+        if is_gone { Ok(None) } else { Err(error) }
+    };
+    let info = match client.session(&row.id).await {
+        Ok(info) => info,
+        Err(error) => return gone(error),
+    };
+    let is_busy = |state| {
+        matches!(
+            state,
+            AgentState::Streaming | AgentState::ExecutingTools | AgentState::Compacting
+        )
+    };
+    if info.agents.iter().any(|agent| is_busy(agent.state)) {
+        return Ok(Some(SessionActivity::Working));
+    }
+    let mut waits = false;
+    for agent in info
+        .agents
+        .iter()
+        .filter(|agent| agent.state != AgentState::Stopped)
+    {
+        waits |= match client.agent(&agent.id).await {
+            Ok(agent) => agent.queued > 0,
+            Err(error) => return gone(error),
+        };
+        if waits {
+            break;
+        }
+    }
+    if waits {
+        return Ok(Some(SessionActivity::Waiting));
+    }
+    match has_failed(client, &info).await {
+        Ok(true) => Ok(Some(SessionActivity::Failed)),
+        Ok(false) => Ok(Some(SessionActivity::Idle)),
+        Err(error) => gone(error),
+    }
+}
+
+/// Returns whether the orchestrator's last turn ended with an error, at a limit or truncated.
+/// Searches only the last [`TAIL`] events.
+async fn has_failed(client: &Client, info: &SessionInfo) -> Result<bool, ClientError> {
+    let Some(orchestrator) = orchestrator(info) else {
+        return Ok(false);
+    };
+    let mut last = None;
+    let mut from = (info.head - TAIL + 1).max(1);
+    while from <= info.head {
+        let read = ReadEvents {
+            from: Some(from),
+            limit: None,
+            agent: Some(orchestrator.id.to_string()),
+        };
+        let page = client.events(&info.id, &read).await?;
+        for event in page
+            .events
+            .iter()
+            .filter_map(|event| serde_json::from_str::<Envelope>(event.get()).ok())
+        {
+            if event.hidden_by.is_some() {
+                continue;
+            }
+            match event.event() {
+                Some(Ok(Event::TurnStart(_))) => last = None,
+                Some(Ok(Event::TurnEnd(end))) => last = Some((&end).into()),
+                Some(Ok(Event::Error(_))) => last = Some(WorkOutcome::Error),
+                Some(_) | None => {}
+            }
+        }
+        if page.next <= from {
+            break;
+        }
+        from = page.next;
+    }
+    Ok(matches!(
+        last,
+        Some(WorkOutcome::Error | WorkOutcome::Limit | WorkOutcome::Truncated)
+    ))
+}
+
+fn cells(row: &SessionRow) -> Vec<String> {
+    let state = match row.activity {
+        Some(SessionActivity::Idle) | None => state(row.state).into(),
+        Some(SessionActivity::Working) => "working".into(),
+        Some(SessionActivity::Waiting) => "waiting".into(),
+        Some(SessionActivity::Failed) => format!("{}, failed", state(row.state)),
+    };
+    vec![
+        row.name.to_string(),
+        state,
+        row.agents.to_string(),
+        row.workspace.clone(),
+        or_dash(row.owner.as_ref()),
+        row.updated_at.to_string(),
+        row.id.to_string(),
+    ]
+}
+
+/// Returns whether a name matches a pattern with the wildcards `*` and `?`.
+fn fits(glob: &[u8], name: &[u8]) -> bool {
+    // `star` is where matching continues after a mismatch: the position after the last star in the
+    // pattern, and the position of the first character of the name that the star does not match.
+    let (mut at, mut of, mut star) = (0, 0, None);
+    while at < name.len() {
+        match glob.get(of) {
+            Some(b'*') => {
+                star = Some((of + 1, at));
+                of += 1;
+            }
+            Some(b'?') => (at, of) = (at + 1, of + 1),
+            Some(wanted) if name.get(at) == Some(wanted) => (at, of) = (at + 1, of + 1),
+            Some(_) | None => match star {
+                Some((after, taken)) => {
+                    star = Some((after, taken + 1));
+                    (of, at) = (after, taken + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    glob.get(of..)
+        .unwrap_or_default()
+        .iter()
+        .all(|rest| *rest == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_match_patterns() {
+        for (glob, name, expected) in [
+            ("bold-oak", "bold-oak", true),
+            ("bold-*", "bold-oak", true),
+            ("*oak*", "bold-oak", true),
+            ("*-o?k", "bold-oak", true),
+            ("b*d*k", "bold-oak", true),
+            ("*", "x", true),
+            ("bold", "bold-oak", false),
+            ("*elm", "bold-oak", false),
+            ("b?ld", "bld", false),
+            ("", "x", false),
+        ] {
+            assert_eq!(
+                fits(glob.as_bytes(), name.as_bytes()),
+                expected,
+                "{glob} {name}"
+            );
+        }
+    }
+
+    #[test]
+    fn times_are_parsed_as_people_write_them() {
+        let since = |text: &str| text.parse::<Since>().map(|since| since.0);
+        let ago = Timestamp::now().millis() - since("2h").unwrap().millis();
+        assert!((7_199_000..7_201_000).contains(&ago), "{ago}");
+        assert_eq!(
+            since("2026-11-22").unwrap().to_string(),
+            "2026-11-22T00:00:00.000Z"
+        );
+        assert_eq!(
+            since("2026-11-22T10:00:00Z").unwrap().to_string(),
+            "2026-11-22T10:00:00.000Z"
+        );
+        assert!(since("yesterday").unwrap_err().contains("2h, 30d"));
+    }
+}

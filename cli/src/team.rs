@@ -1,0 +1,290 @@
+//! The commands `planck team …`.
+
+mod new;
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use planck_common::command::Start;
+use serde::Serialize;
+
+use super::{
+    exit::{Exit, NotFound},
+    output::{Format, Output, json, say},
+    permissions::ModeChoice,
+    place::ConfigPlace,
+    render::style::counted,
+    which::SessionChoice,
+};
+use planck_node::config::Config;
+use planck_node::node::Inventory;
+use planck_node::team::{
+    self, KnownModels, TeamContext, TeamTemplate, TemplateErrors, TemplateFile, resolve,
+};
+use planck_toolbox::project::SourcePart;
+
+#[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Examples:
+  planck team new reviewers
+  planck team ls
+  planck team validate examples/teams/build-a-cli
+  planck team start build-a-cli --session word-tool")]
+pub enum TeamCommand {
+    /// Write a starter template for a team
+    New(new::NewTeam),
+    /// List the templates of this machine
+    Ls {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show everything that is wrong with templates
+    Validate {
+        /// Folders, files or names; by default every template
+        teams: Vec<String>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Start a session with a team that waits for a prompt
+    Start {
+        /// A folder or file with a TEAM.json, or the name of a template
+        team: String,
+        #[command(flatten)]
+        which: StartArgs,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub struct StartArgs {
+    /// The new session's name
+    #[arg(long, value_name = "NAME")]
+    session: Option<String>,
+    /// The model of agents that name none, as provider:model
+    #[arg(long, value_name = "P:ID")]
+    model: Option<String>,
+    /// The workspace to work in
+    #[arg(long, value_name = "NAME")]
+    workspace: Option<String>,
+    /// The directory to work in
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Which tool calls of the session run at once
+    #[arg(long, value_name = "MODE", value_enum)]
+    permissions: Option<ModeChoice>,
+}
+
+impl TeamCommand {
+    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
+        match self {
+            Self::New(new) => new.perform(),
+            Self::Ls { output } => list(&place.whole()?.config, output),
+            Self::Validate { teams, output } => validate(&place.whole()?.config, teams, output),
+            Self::Start { team, which } => start(place, team, which).await,
+        }
+    }
+}
+
+fn list(config: &Config, output: Output) -> anyhow::Result<Exit> {
+    let templates = team::list(&config.sources(SourcePart::Teams));
+    let row = |(name, template): &(String, Result<TeamTemplate, TemplateErrors>)| match template {
+        Ok(template) => vec![
+            name.clone(),
+            template.members.len().to_string(),
+            template.description.clone(),
+        ],
+        Err(errors) => {
+            vec![
+                name.clone(),
+                "–".into(),
+                format!(
+                    "broken: {}, see `planck team validate`",
+                    counted(errors.0.len(), "error")
+                ),
+            ]
+        }
+    };
+    let rows: Vec<Vec<String>> = templates.iter().map(row).collect();
+    output.list(&rows, &["name", "members", "description"], rows.clone())?;
+    Ok(Exit::Done)
+}
+
+/// The result for one template, or for the tools and skills to which templates refer.
+#[derive(Debug, Serialize)]
+struct Validated {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    members: Option<usize>,
+    errors: Vec<String>,
+}
+
+impl Validated {
+    fn of(checked: Result<TeamTemplate, TemplateErrors>) -> Self {
+        match checked {
+            Ok(template) => Self {
+                file: Some(template.file),
+                members: Some(template.members.len()),
+                errors: Vec::new(),
+            },
+            Err(errors) => Self::wrong(errors.0.iter().map(ToString::to_string).collect()),
+        }
+    }
+
+    fn wrong(errors: Vec<String>) -> Self {
+        Self {
+            file: None,
+            members: None,
+            errors,
+        }
+    }
+
+    fn text(&self) -> String {
+        match (&self.file, self.members) {
+            (Some(file), Some(members)) => format!(
+                "{}: {}, no errors\n",
+                file.display(),
+                counted(members, "member")
+            ),
+            (_, _) => self
+                .errors
+                .iter()
+                .map(|error| format!("{error}\n"))
+                .collect(),
+        }
+    }
+}
+
+fn validate(config: &Config, teams: Vec<String>, output: Output) -> anyhow::Result<Exit> {
+    let files: Vec<Result<TemplateFile, TemplateErrors>> = match teams.is_empty() {
+        true => {
+            let sources = config.sources(SourcePart::Teams);
+            let names = team::list(&sources).into_iter().map(|(name, _)| name);
+            let found = names.filter_map(|name| {
+                team::find(&sources, &name)
+                    .map_err(TemplateErrors::from)
+                    .transpose()
+            });
+            found.collect()
+        }
+        false => teams
+            .iter()
+            .map(|team| file(config, team))
+            .collect::<anyhow::Result<_>>()?,
+    };
+    let here = Inventory::of(config);
+    let is_found = !files.is_empty();
+    let checked = files
+        .into_iter()
+        .map(|file| Validated::of(file.and_then(|file| check(config, &here, &file))));
+    let of_inventory = (!here.problems.is_empty()).then(|| Validated::wrong(here.problems.clone()));
+    let all: Vec<Validated> = of_inventory.into_iter().chain(checked).collect();
+    match output.output {
+        Format::Json => json(&all)?,
+        Format::Table => {
+            say(&all.iter().map(Validated::text).collect::<String>())?;
+            if !is_found {
+                say(
+                    "no templates found; they are looked for in `teams.dirs`, each as <name>/TEAM.json\n",
+                )?;
+            }
+        }
+    }
+    Ok(if all.iter().all(|validated| validated.errors.is_empty()) {
+        Exit::Done
+    } else {
+        Exit::Misused
+    })
+}
+
+fn file(config: &Config, team: &str) -> anyhow::Result<Result<TemplateFile, TemplateErrors>> {
+    let path = Path::new(team);
+    let found = match path.exists() {
+        true => Ok(Some(TemplateFile::typed(path))),
+        false => team::find(&config.sources(SourcePart::Teams), team).map_err(TemplateErrors::from),
+    };
+    let missing = || NotFound(format!("no template {team}; `planck team ls` lists them"));
+    Ok(found.transpose().ok_or_else(missing)?)
+}
+
+/// Loads a template, and resolves its members with the models, tools and skills of this machine.
+/// Returns all errors that it finds. A member without a model is valid even if no default model is
+/// configured.
+pub fn check(
+    config: &Config,
+    here: &Inventory,
+    file: &TemplateFile,
+) -> Result<TeamTemplate, TemplateErrors> {
+    let (template, mut found) = team::inspect(file);
+    let Some(template) = template else {
+        return Err(TemplateErrors(found));
+    };
+    let mut models = KnownModels::of(config);
+    models
+        .default
+        .get_or_insert_with(|| planck_common::spec::ModelRef {
+            provider: "scripted".into(),
+            id: "any".into(),
+            base_url: None,
+        });
+    let context = TeamContext {
+        source: template.file.display().to_string(),
+        models,
+        limits: config.limits.of_agent(),
+        permissions: vec![config.permissions.layer()],
+        agents_md: None,
+        skills: here
+            .skills
+            .iter()
+            .map(|skill| (skill.name.clone(), skill.entry()))
+            .collect(),
+        tools: Some(here.tools.clone()),
+        clashes: here.clashes.clone().into(),
+    };
+    found.extend(
+        resolve(&template.members, &context)
+            .err()
+            .unwrap_or_default(),
+    );
+    if found.is_empty() {
+        Ok(template)
+    } else {
+        Err(TemplateErrors(found))
+    }
+}
+
+async fn start(place: &ConfigPlace, team: String, which: StartArgs) -> anyhow::Result<Exit> {
+    let StartArgs {
+        session,
+        model,
+        workspace,
+        dir,
+        permissions,
+    } = which;
+    let config = place.config_to_act(model.as_ref())?;
+    let which = SessionChoice {
+        team: Some(team),
+        model,
+        session,
+        workspace,
+        dir,
+        permissions,
+        go_on: false,
+    };
+    let config = which.admit(config);
+    let start = which.request()?;
+    let link = which.link(&config).await?;
+    let started = link
+        .client
+        .start(Start {
+            prompt: None,
+            ..start
+        })
+        .await;
+    link.close().await;
+    let started = started?;
+    say(&format!(
+        "{} is open on {}; prompt it with `planck run --session {}`\n",
+        started.name, started.node_id, started.name
+    ))?;
+    Ok(Exit::Done)
+}

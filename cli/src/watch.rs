@@ -1,0 +1,358 @@
+//! Follows a session until the work on a prompt has ended or the user leaves, and shows its events.
+
+mod ended;
+mod sent;
+mod sink;
+
+use std::time::Duration;
+
+use ended::end_of_work;
+pub use ended::{WatchOutcome, WorkEnd};
+use futures_util::future::{BoxFuture, FutureExt as _};
+use planck_common::{
+    InputId, Seq, SessionId,
+    command::{Outcome, ReadEvents},
+};
+pub use sent::Sent;
+pub use sink::Sink;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::sleep,
+};
+
+use super::{
+    ask::{AskEvent, Asked, Asker},
+    exit::Exit,
+    output::warn,
+};
+use planck_client::{Client, ClientError, Follow, FollowEvent};
+
+/// How long an event may be late that the log has. A lost event must not keep the user waiting.
+const LATE: Duration = Duration::from_secs(2);
+
+/// The result of watching a session.
+pub struct WatchResult {
+    pub ended: WorkEnd,
+    /// The number of interrupts by the user. The second interrupt leaves the session without
+    /// waiting for its turns to end.
+    pub interrupts: u32,
+}
+
+impl WatchResult {
+    /// Returns whether the user left before the work on the prompt was complete.
+    pub fn was_left(&self) -> bool {
+        self.interrupts > 1
+    }
+
+    pub fn exit(&self) -> Exit {
+        let exit = self.ended.outcome.exit();
+        if exit == Exit::Failed && self.interrupts > 0 {
+            Exit::Interrupted
+        } else {
+            exit
+        }
+    }
+}
+
+/// Returns a stream of interrupts. A command creates only one, so that an interrupt between two
+/// waits is not lost.
+pub fn interrupts() -> std::io::Result<Signal> {
+    signal(SignalKind::interrupt())
+}
+
+/// Follows a session until the user interrupts or the session can no longer be followed.
+pub async fn attach(
+    client: &Client,
+    session: &SessionId,
+    from: Seq,
+    sink: &mut Sink,
+) -> anyhow::Result<Exit> {
+    let mut interrupted = interrupts()?;
+    let mut follow = client.follow(session, from).await?;
+    sink.learn_names(&client.session(session).await?);
+    loop {
+        tokio::select! {
+            event = follow.next() => match event {
+                Ok(event) => sink.show(&event)?,
+                Err(error) => {
+                    sink.lost(&error)?;
+                    return Ok(Exit::Failed);
+                }
+            },
+            _ = interrupted.recv() => {
+                sink.rest()?;
+                return Ok(Exit::Done);
+            }
+        }
+    }
+}
+
+/// Follows a session until a node says that the work that a prompt caused is over, until the session
+/// can no longer be followed, or until it only waits for answers and `on_wait` does not. The first
+/// interrupt aborts the running turns, and the second one leaves.
+pub async fn watch(
+    client: &Client,
+    sent: &Sent,
+    interrupted: &mut Signal,
+    sink: &mut Sink,
+    on_wait: &mut OnWait,
+) -> anyhow::Result<WatchResult> {
+    let mut watching = Watching::begin(client, sent, sink, on_wait).await?;
+    loop {
+        let next = tokio::select! {
+            event = watching.follow.next() => watching.shown(event)?,
+            found = &mut watching.work => watching.found(found)?,
+            () = is_late(watching.ended.is_some()) => Next::Leave,
+            event = next_question(watching.on_wait) => watching.asked(event, interrupted).await?,
+            _ = interrupted.recv() => watching.interrupt(interrupted).await?,
+        };
+        if next == Next::Leave {
+            break;
+        }
+    }
+    watching.end()
+}
+
+/// What happens when agents wait for answers from outside.
+pub enum OnWait {
+    /// The person at the terminal is asked.
+    Ask(Box<Asker>),
+    /// The watch continues until another client answers.
+    Stay,
+    /// The watch ends when nothing else can happen.
+    Leave,
+}
+
+async fn next_question(on_wait: &mut OnWait) -> AskEvent {
+    match on_wait {
+        OnWait::Ask(asker) => asker.next().await,
+        OnWait::Stay | OnWait::Leave => std::future::pending().await,
+    }
+}
+
+/// Waits until events that the log has are late, if the work has ended.
+async fn is_late(has_ended: bool) {
+    match has_ended {
+        true => sleep(LATE).await,
+        false => std::future::pending().await,
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Continue,
+    Leave,
+}
+
+/// A watch in progress.
+struct Watching<'a> {
+    client: &'a Client,
+    session: &'a SessionId,
+    /// The prompt on whose work the watch waits, if it is only one.
+    prompt: Option<&'a InputId>,
+    sink: &'a mut Sink,
+    on_wait: &'a mut OnWait,
+    follow: Follow,
+    /// A node's answer when the work is over.
+    work: BoxFuture<'static, Result<Outcome, ClientError>>,
+    /// The node's answer, once there is one.
+    ended: Option<Outcome>,
+    /// The number of the latest event that was shown.
+    seen: Seq,
+    interrupts: u32,
+    /// Whether the watch ends because the user left a question open.
+    is_waiting: bool,
+}
+
+impl<'a> Watching<'a> {
+    async fn begin(
+        client: &'a Client,
+        sent: &'a Sent,
+        sink: &'a mut Sink,
+        on_wait: &'a mut OnWait,
+    ) -> anyhow::Result<Self> {
+        let session = &sent.session;
+        let follow = client.follow(session, sent.from).await?;
+        let info = client.session(session).await?;
+        sink.learn_names(&info);
+        if let OnWait::Ask(_) = on_wait {
+            sink.ask_here();
+        }
+        let leaves = matches!(on_wait, OnWait::Leave);
+        let (session_id, prompt) = (session.clone(), sent.prompt.clone());
+        let work = end_of_work(client.clone(), session_id, prompt, leaves).boxed();
+        Ok(Self {
+            client,
+            session,
+            prompt: sent.prompt.as_ref(),
+            sink,
+            on_wait,
+            follow,
+            work,
+            ended: None,
+            seen: sent.from - 1,
+            interrupts: 0,
+            is_waiting: false,
+        })
+    }
+
+    fn shown(&mut self, event: Result<FollowEvent, ClientError>) -> anyhow::Result<Next> {
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                self.close_question()?;
+                self.sink.lost(&error)?;
+                return Ok(Next::Leave);
+            }
+        };
+        if let OnWait::Ask(asker) = self.on_wait {
+            asker.observe(&event, self.sink)?;
+        }
+        self.sink.show(&event)?;
+        if let OnWait::Ask(asker) = self.on_wait {
+            asker.make_room(self.sink)?;
+        }
+        match &event {
+            FollowEvent::Durable(event) => self.seen = self.seen.max(event.seq.unwrap_or_default()),
+            FollowEvent::Live(_)
+            | FollowEvent::Retracted(_)
+            | FollowEvent::CaughtUp
+            | FollowEvent::Retrying(_) => {}
+        }
+        Ok(self.leave_if_shown())
+    }
+
+    /// Records that the work is over or waits.
+    fn found(&mut self, found: Result<Outcome, ClientError>) -> anyhow::Result<Next> {
+        self.work = std::future::pending().boxed();
+        match found {
+            Ok(found) => self.ended = Some(found),
+            Err(error) => {
+                self.close_question()?;
+                self.sink.lost(&error)?;
+                return Ok(Next::Leave);
+            }
+        }
+        Ok(self.leave_if_shown())
+    }
+
+    /// Ends the watch if the work has ended and all its events were shown.
+    fn leave_if_shown(&self) -> Next {
+        let ended = self.ended.as_ref();
+        match ended.is_some_and(|ended| ended.head <= self.seen) {
+            true => Next::Leave,
+            false => Next::Continue,
+        }
+    }
+
+    async fn asked(&mut self, event: AskEvent, interrupted: &mut Signal) -> anyhow::Result<Next> {
+        let OnWait::Ask(asker) = self.on_wait else {
+            return Ok(Next::Continue);
+        };
+        match asker.handle(event, self.sink, interrupted).await? {
+            Asked::Stays => Ok(Next::Continue),
+            Asked::Left => {
+                self.is_waiting = true;
+                Ok(Next::Leave)
+            }
+            Asked::Interrupted => self.interrupt(interrupted).await,
+            Asked::Aborts => {
+                self.interrupts = self.interrupts.max(1);
+                self.abort(interrupted).await
+            }
+        }
+    }
+
+    async fn interrupt(&mut self, interrupted: &mut Signal) -> anyhow::Result<Next> {
+        self.interrupts += 1;
+        if self.interrupts > 1 {
+            self.close_question()?;
+            return Ok(Next::Leave);
+        }
+        self.abort(interrupted).await
+    }
+
+    /// Aborts the work. If that fails, the watch goes on like the turns. If a wait is open
+    /// nevertheless, the person is asked about it again.
+    async fn abort(&mut self, interrupted: &mut Signal) -> anyhow::Result<Next> {
+        self.close_question()?;
+        self.sink.rest()?;
+        warn("aborting the turn; interrupt again to leave");
+        let (client, session, prompt) = (self.client, self.session, self.prompt);
+        let abort = async {
+            match prompt {
+                Some(prompt) => client.abort_work(session, prompt, None).await,
+                None => client.abort_session(session, None).await,
+            }
+        };
+        tokio::select! {
+            aborted = abort => {
+                if let Err(error) = aborted {
+                    warn(&format!("the turn goes on: {error}; interrupt again to leave"));
+                }
+                if let OnWait::Ask(asker) = self.on_wait {
+                    asker.look_again();
+                }
+                Ok(Next::Continue)
+            }
+            _ = interrupted.recv() => {
+                self.interrupts += 1;
+                Ok(Next::Leave)
+            }
+        }
+    }
+
+    fn close_question(&mut self) -> std::io::Result<()> {
+        match self.on_wait {
+            OnWait::Ask(asker) => asker.close(self.sink),
+            OnWait::Stay | OnWait::Leave => Ok(()),
+        }
+    }
+
+    fn end(mut self) -> anyhow::Result<WatchResult> {
+        self.close_question()?;
+        self.sink.rest()?;
+        let ended = match self.ended {
+            Some(found) => found.into(),
+            None if self.is_waiting => WorkEnd::without_answer(WatchOutcome::Waiting),
+            None => WorkEnd::without_answer(WatchOutcome::Lost),
+        };
+        Ok(WatchResult {
+            ended,
+            interrupts: self.interrupts,
+        })
+    }
+}
+
+/// Shows a session's log from the given position to its current end.
+pub async fn show_log(
+    client: &Client,
+    session: &SessionId,
+    from: Seq,
+    sink: &mut Sink,
+) -> anyhow::Result<()> {
+    let info = client.session(session.as_str()).await?;
+    sink.learn_names(&info);
+    let mut from = from.max(1);
+    while from <= info.head {
+        let page = client
+            .events(
+                session.as_str(),
+                &ReadEvents {
+                    from: Some(from),
+                    limit: None,
+                    agent: None,
+                },
+            )
+            .await?;
+        for event in &page.events {
+            sink.show(&FollowEvent::Durable(serde_json::from_str(event.get())?))?;
+        }
+        anyhow::ensure!(
+            page.next > from,
+            "the log of {session} cannot be read past event {from}"
+        );
+        from = page.next;
+    }
+    Ok(sink.rest()?)
+}

@@ -1,0 +1,198 @@
+//! Where the events of a session are shown.
+
+use planck_common::{
+    AgentId, InputId,
+    command::{SessionInfo, WaitRow},
+    event::json,
+    usage::Usage,
+};
+
+use crate::{
+    output::{EventFormat, Stream, json_text, warn},
+    render::{Screen, Style, retraction},
+    waits::own_name,
+};
+use planck_client::{ClientError, FollowEvent};
+use planck_host::terminal::Drawing;
+
+/// The number of bytes of held output above which it should be shown.
+const MOST_HELD: usize = 64 * 1024;
+
+/// The destination of a session's events.
+pub enum Sink {
+    Screen(Box<ScreenSink>),
+    /// JSON lines with one envelope each.
+    Jsonl,
+}
+
+/// The screen.
+pub struct ScreenSink {
+    screen: Screen,
+    /// Without a stream, nothing is written and only the totals are computed.
+    to: Option<Stream>,
+    /// The output that is held back, or `None` if output is written at once.
+    held: Option<Drawing>,
+}
+
+impl ScreenSink {
+    fn draw(&mut self, drawing: &Drawing) -> std::io::Result<()> {
+        match (&mut self.held, self.to) {
+            (Some(held), Some(_)) => *held += drawing,
+            (None, Some(to)) => to.draw(drawing)?,
+            (_, None) => {}
+        }
+        Ok(())
+    }
+}
+
+impl Sink {
+    pub fn of(format: EventFormat) -> Self {
+        match format {
+            EventFormat::Text => {
+                let mut screen = Screen::new(Style::of_stdout());
+                screen.summary.each_turn = true;
+                Self::with(screen, Some(Stream::Out))
+            }
+            EventFormat::Jsonl => Self::Jsonl,
+        }
+    }
+
+    pub fn screen(to: Option<Stream>) -> Self {
+        Self::with(Screen::new(to.map_or(Style::plain(100), Style::of)), to)
+    }
+
+    fn with(mut screen: Screen, to: Option<Stream>) -> Self {
+        screen.set_reader(own_name());
+        let held = None;
+        Self::Screen(Box::new(ScreenSink { screen, to, held }))
+    }
+
+    pub fn show(&mut self, event: &FollowEvent) -> std::io::Result<()> {
+        match (self, event) {
+            (Self::Screen(sink), event) => {
+                let drawing = sink.screen.draw_event(event);
+                sink.draw(&drawing)
+            }
+            (Self::Jsonl, FollowEvent::Durable(event) | FollowEvent::Live(event)) => {
+                json_text(&(json(event) + "\n"))
+            }
+            (Self::Jsonl, FollowEvent::Retracted(retracted)) => {
+                warn(&format!("planck: {}", retraction(retracted)));
+                Ok(())
+            }
+            (Self::Jsonl, FollowEvent::Retrying(error)) => {
+                warn(&format!("planck: {error}"));
+                Ok(())
+            }
+            (Self::Jsonl, FollowEvent::CaughtUp) => Ok(()),
+        }
+    }
+
+    /// Prints why the session cannot be followed any longer.
+    pub fn lost(&mut self, error: &ClientError) -> std::io::Result<()> {
+        match self {
+            Self::Screen(sink) => {
+                let drawing = sink.screen.lost(error);
+                sink.draw(&drawing)
+            }
+            Self::Jsonl => {
+                warn(&format!("planck: {error}"));
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the open text on the screen, and writes the output that waited for its end.
+    pub fn rest(&mut self) -> std::io::Result<()> {
+        match self {
+            Self::Screen(sink) => {
+                let drawing = sink.screen.rest();
+                sink.draw(&drawing)
+            }
+            Self::Jsonl => Ok(()),
+        }
+    }
+
+    /// Ends the open text, and holds the output back from now on.
+    pub fn hold(&mut self) -> std::io::Result<()> {
+        self.rest()?;
+        if let Self::Screen(sink) = self {
+            sink.held.get_or_insert_default();
+        }
+        Ok(())
+    }
+
+    /// Writes the output that was held back, and all further output at once.
+    pub fn release(&mut self) -> std::io::Result<()> {
+        if let Self::Screen(sink) = self
+            && let Some(held) = sink.held.take()
+        {
+            sink.draw(&held)?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether so much output is held back that it should be shown.
+    pub fn is_full(&self) -> bool {
+        let Self::Screen(sink) = self else {
+            return false;
+        };
+        sink.held
+            .as_ref()
+            .is_some_and(|held| held.len() > MOST_HELD)
+    }
+
+    /// Returns whether the events are not shown to the user.
+    pub fn is_silent(&self) -> bool {
+        let Self::Screen(sink) = self else {
+            return true;
+        };
+        sink.to.is_none()
+    }
+
+    /// Stores what a wait is about, for the line about its end.
+    pub fn learn_wait(&mut self, wait: &WaitRow) {
+        if let Self::Screen(sink) = self {
+            sink.screen.waits.learn(&wait.id, &wait.title);
+        }
+    }
+
+    /// Leaves out the lines about waits that a person is asked about at this terminal.
+    pub fn ask_here(&mut self) {
+        if let Self::Screen(sink) = self {
+            sink.screen.waits.are_asked_here = true;
+        }
+    }
+
+    /// Returns the name of an agent, if the screen shows names.
+    pub fn name_of(&self, agent: &AgentId) -> Option<String> {
+        let Self::Screen(sink) = self else {
+            return None;
+        };
+        sink.screen.name_of(agent)
+    }
+
+    /// Suppresses the echo of a prompt that the user has just typed.
+    pub fn hide_echo(&mut self, prompt: &InputId) {
+        if let Self::Screen(sink) = self {
+            sink.screen.hide_echo(prompt);
+        }
+    }
+
+    pub fn learn_names(&mut self, info: &SessionInfo) {
+        if let Self::Screen(sink) = self {
+            info.agents
+                .iter()
+                .for_each(|agent| sink.screen.learn_name(&agent.id, &agent.name));
+        }
+    }
+
+    /// Returns the sum of the tokens and the cost of all events that were received. For JSON lines,
+    /// the sum is always zero.
+    pub fn usage(&self) -> Usage {
+        match self {
+            Self::Screen(sink) => sink.screen.summary.usage(),
+            Self::Jsonl => Usage::default(),
+        }
+    }
+}

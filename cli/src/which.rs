@@ -1,0 +1,386 @@
+//! Decides to which session a prompt is sent, and how a new session is created.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Args;
+use futures_util::StreamExt as _;
+use planck_common::{
+    AgentId, InputId, SessionId, SessionName,
+    command::{AgentRow, ListSessions, Prompt, SessionInfo, SessionRow, Start},
+    message::Part,
+    reply::Code,
+    spec::{AgentRole, Member},
+};
+
+use super::{
+    exit::{NotFound, UsageError},
+    link::ConnectedClient,
+    output::warn,
+    permissions::ModeChoice,
+    waits::own_name,
+    watch::Sent,
+};
+use planck_client::{Client, ClientError};
+use planck_host::terminal::clean_line;
+use planck_node::config::{Config, ConfiguredUrl};
+use planck_node::team::{self, TemplateFile};
+use planck_toolbox::project::SourcePart as ConfigPart;
+
+/// The number of recently used sessions among which `--continue` searches for one in this
+/// directory.
+const LATEST: usize = 200;
+
+#[derive(Debug, Clone, Default, Args)]
+pub struct SessionChoice {
+    /// A team: a folder or file with a TEAM.json, or the name of a template
+    #[arg(long, value_name = "DIR|FILE|NAME")]
+    pub team: Option<String>,
+    /// The model of agents that name none, as provider:model
+    #[arg(long, value_name = "P:ID")]
+    pub model: Option<String>,
+    /// The session to continue, or the name of a new one
+    #[arg(long, value_name = "NAME")]
+    pub session: Option<String>,
+    /// Continue the session of this directory that was used last
+    #[arg(short = 'c', long = "continue", conflicts_with_all = ["session", "team", "permissions"])]
+    pub go_on: bool,
+    /// The workspace to work in
+    #[arg(long, value_name = "NAME")]
+    pub workspace: Option<String>,
+    /// The directory to work in: in the workspace, or on this machine
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Which tool calls of a new session run at once
+    #[arg(long, value_name = "MODE", value_enum)]
+    pub permissions: Option<ModeChoice>,
+}
+
+/// A session that accepts prompts, with its model and agents.
+#[derive(Debug, Clone)]
+pub struct PromptTarget {
+    pub id: SessionId,
+    pub name: SessionName,
+    pub orchestrator: AgentId,
+    /// The model of the orchestrator as `provider:model`.
+    pub model: String,
+    /// The names of the agents. The orchestrator is the first.
+    pub agents: Vec<String>,
+}
+
+impl PromptTarget {
+    pub async fn with(client: &Client, session: &str) -> anyhow::Result<Self> {
+        let info = client.session(session).await?;
+        let orchestrator = orchestrator(&info)
+            .with_context(|| format!("session {} has no agent", info.name))?
+            .clone();
+        let model = client.agent(&orchestrator.id).await?.model;
+        let others = info
+            .agents
+            .iter()
+            .filter(|agent| agent.id != orchestrator.id)
+            .map(|agent| agent.name.clone());
+        Ok(Self {
+            model: format!("{}:{}", model.provider, model.id),
+            agents: std::iter::once(orchestrator.name.clone())
+                .chain(others)
+                .collect(),
+            orchestrator: orchestrator.id,
+            id: info.id,
+            name: info.name,
+        })
+    }
+
+    /// Returns the title of the session, for example `session bold-oak · model anthropic:claude-…`.
+    pub fn title(&self) -> String {
+        let team = match self.agents.as_slice() {
+            [] | [_] => String::new(),
+            agents => format!(" · team {}", agents.join(", ")),
+        };
+        format!("session {} · model {}{team}", self.name, self.model)
+    }
+
+    /// Sends a prompt to the session.
+    pub async fn prompt(&self, client: &Client, content: Vec<Part>) -> anyhow::Result<Sent> {
+        let prompt = Prompt {
+            text: None,
+            content: Some(content),
+            prompt_id: None,
+            mode: Default::default(),
+            agent: None,
+            by: own_name(),
+        };
+        Ok(client.prompt(&self.id, prompt).await?.into())
+    }
+}
+
+impl SessionChoice {
+    /// Allows the model addresses in the team file for the node in this process, because the user
+    /// typed the path of the file. Keys are still sent only to the origins for which they are
+    /// configured. Nodes in a cluster use their own configuration.
+    pub fn admit(&self, mut config: Config) -> Config {
+        let typed = self
+            .team
+            .as_deref()
+            .map(Path::new)
+            .filter(|path| path.exists());
+        let members = typed
+            .and_then(|path| team::load(&TemplateFile::typed(path)).ok())
+            .map(|template| template.members)
+            .unwrap_or_default();
+        let addresses = members
+            .into_iter()
+            .filter_map(|member| member.base_url)
+            .map(ConfiguredUrl::new);
+        config.models.allowed_base_urls.extend(addresses);
+        config
+    }
+
+    /// Sends a prompt to the session that the flags select, or starts a new session with the
+    /// prompt.
+    pub async fn send(
+        &self,
+        client: &Client,
+        text: String,
+    ) -> anyhow::Result<(PromptTarget, Sent)> {
+        if let Some(session) = self.there(client).await? {
+            let talk = PromptTarget::with(client, &session).await?;
+            let sent = talk.prompt(client, vec![Part::text(text)]).await?;
+            return Ok((talk, sent));
+        }
+        let prompt_id = InputId::mint();
+        let start = Start {
+            prompt: Some(text),
+            prompt_id: Some(prompt_id.clone()),
+            by: own_name(),
+            ..self.request()?
+        };
+        let started = client.start(start).await?;
+        let sent = Sent {
+            session: started.session_id.clone(),
+            prompt: Some(started.prompt_id.unwrap_or(prompt_id)),
+            from: started.seq + 1,
+        };
+        Ok((PromptTarget::with(client, &started.session_id).await?, sent))
+    }
+
+    /// Returns the existing session that the flags select, or `None` for a new one.
+    pub async fn there(&self, client: &Client) -> anyhow::Result<Option<String>> {
+        if self.go_on {
+            return self.last_here(client).await.map(Some);
+        }
+        let Some(name) = &self.session else {
+            return Ok(None);
+        };
+        match client.session(name).await {
+            Ok(_) => {
+                self.check_known(name)?;
+                Ok(Some(name.clone()))
+            }
+            Err(ClientError::Refused(refusal)) if refusal.code == Code::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns the most recently used session of the directory and workspace that the flags select.
+    /// Fails if none of the [`LATEST`] most recently used sessions is there.
+    async fn last_here(&self, client: &Client) -> anyhow::Result<String> {
+        let dir = self.directory()?;
+        let mut rows = every_session(
+            client,
+            &ListSessions {
+                state: None,
+                limit: None,
+                after: None,
+            },
+        )
+        .await?;
+        rows.sort_by_key(|row| std::cmp::Reverse(row.updated_at));
+        let is_here = |info: &SessionInfo| {
+            info.dir == dir
+                && self
+                    .workspace
+                    .as_ref()
+                    .is_none_or(|workspace| *workspace == info.workspace)
+        };
+        let infos = rows
+            .into_iter()
+            .take(LATEST)
+            .map(|row| async move { client.session(&row.id).await.ok() });
+        let mut infos = std::pin::pin!(futures_util::stream::iter(infos).buffered(8));
+        while let Some(info) = infos.next().await {
+            if let Some(info) = info.filter(is_here) {
+                return Ok(info.id.to_string());
+            }
+        }
+        let way_out = "start one with `planck run \"…\"`, or name one with --session; `planck session ls` lists them";
+        Err(NotFound(format!("no session was started in {dir}; {way_out}")).into())
+    }
+
+    /// Returns an error if there are flags that apply only to a new session.
+    fn check_known(&self, session: &str) -> Result<(), UsageError> {
+        let flags = [
+            ("--team", self.team.is_some()),
+            ("--workspace", self.workspace.is_some()),
+            ("--dir", self.dir.is_some()),
+            ("--permissions", self.permissions.is_some()),
+        ];
+        match flags.into_iter().find(|(_, is_given)| *is_given) {
+            None => Ok(()),
+            Some((flag, _)) => Err(UsageError(format!(
+                "session {session} exists and continues as it was started; leave out {flag}, or name another session"
+            ))),
+        }
+    }
+
+    /// Connects to a cluster or to a node in this process. For a node in this process, warns if
+    /// AGENTS.md in the working directory cannot be used completely and no workspace is named.
+    /// Fails if `--team` is ambiguous.
+    pub async fn link(&self, config: &Config) -> anyhow::Result<ConnectedClient> {
+        let link = ConnectedClient::open(config).await?;
+        let dir = self.dir.as_deref().unwrap_or(Path::new("."));
+        let instructions = || team::agents_file::load(dir, None).warning;
+        if let Some(warning) = (link.is_alone() && self.workspace.is_none())
+            .then(instructions)
+            .flatten()
+        {
+            warn(&format!("planck: warning: {}", clean_line(&warning)));
+        }
+        match self.check_team(&link.client, config).await {
+            Ok(()) => Ok(link),
+            Err(why) => {
+                link.close().await;
+                Err(why)
+            }
+        }
+    }
+
+    /// Returns an error if the value of `--team` has no slash and names both a template and a file
+    /// or folder in the current directory. Otherwise a repository could replace the template with a
+    /// folder of the same name.
+    async fn check_team(&self, client: &Client, config: &Config) -> anyhow::Result<()> {
+        let word = self
+            .team
+            .as_ref()
+            .filter(|team| !team.contains('/') && Path::new(team).exists());
+        let Some(team) = word else { return Ok(()) };
+        let is_here = !matches!(
+            team::find(&config.sources(ConfigPart::Teams), team),
+            Ok(None)
+        );
+        if is_here
+            || client
+                .teams()
+                .await?
+                .teams
+                .iter()
+                .any(|row| row.name == *team)
+        {
+            let both = format!("`{team}` is a template, and a file or folder here");
+            return Err(UsageError(format!(
+                "{both}; write ./{team} for the one here, or go to another folder for the template"
+            ))
+            .into());
+        }
+        Ok(())
+    }
+
+    /// Returns the request that starts the session, without a prompt.
+    pub fn request(&self) -> anyhow::Result<Start> {
+        let name = self
+            .session
+            .as_deref()
+            .map(SessionName::parse)
+            .transpose()
+            .map_err(|error| UsageError(error.to_string()))?;
+        let (team, members) = self.team()?;
+        Ok(Start {
+            session_id: None,
+            name,
+            team,
+            members,
+            workspace: self.workspace.clone(),
+            dir: Some(self.directory()?),
+            prompt: None,
+            prompt_id: None,
+            by: None,
+            limits: None,
+            permissions: self.permissions.map(ModeChoice::mode),
+            client_tools: Vec::new(),
+            on_node_death: None,
+            metadata: serde_json::Map::new(),
+        })
+    }
+
+    /// Returns the name of the team's template, or the members if the team is a file or folder on
+    /// this machine. If only a model is given, returns one member, and without either flag returns
+    /// nothing. Members without a model get the one from the command line.
+    fn team(&self) -> anyhow::Result<(Option<String>, Option<Vec<Member>>)> {
+        // A name without a provider refers to an entry in the node's configuration or to a model of
+        // its default provider.
+        let model = self
+            .model
+            .as_deref()
+            .map(|model| match model.split_once(':') {
+                Some((provider, id)) => (Some(provider.to_owned()), id.to_owned()),
+                None => (None, model.to_owned()),
+            });
+        let mut members = match &self.team {
+            Some(team) if Path::new(team).exists() => {
+                team::load(&TemplateFile::typed(team.as_ref()))?.members
+            }
+            Some(team) => return Ok((Some(team.clone()), None)),
+            None if model.is_some() => vec![Member::default()],
+            None => return Ok((None, None)),
+        };
+        for member in members
+            .iter_mut()
+            .filter(|member| member.model_id.is_none() && member.provider.is_none())
+        {
+            member.provider = model.as_ref().and_then(|(provider, _)| provider.clone());
+            member.model_id = model.as_ref().map(|(_, id)| id.clone());
+        }
+        Ok((None, Some(members)))
+    }
+
+    /// Returns the working directory: unchanged if a workspace is named, and otherwise as an
+    /// absolute path on this machine.
+    fn directory(&self) -> anyhow::Result<String> {
+        let dir = match (&self.workspace, &self.dir) {
+            (Some(_), dir) => dir.clone().unwrap_or_else(|| ".".into()),
+            (None, dir) => {
+                let dir = dir.clone().unwrap_or_else(|| ".".into());
+                dir.canonicalize()
+                    .with_context(|| format!("cannot work in {}", dir.display()))?
+            }
+        };
+        dir.into_os_string()
+            .into_string()
+            .map_err(|_| anyhow::anyhow!("the directory's name is not plain text"))
+    }
+}
+
+/// Returns the agent that receives the session's prompts: the orchestrator, or the first agent if
+/// there is no orchestrator.
+pub fn orchestrator(info: &SessionInfo) -> Option<&AgentRow> {
+    info.agents
+        .iter()
+        .find(|agent| agent.role == AgentRole::Orchestrator)
+        .or(info.agents.first())
+}
+
+/// Returns all sessions that match a filter, reading them page by page.
+pub async fn every_session(
+    client: &Client,
+    filter: &ListSessions,
+) -> anyhow::Result<Vec<SessionRow>> {
+    let (mut rows, mut filter) = (Vec::new(), filter.clone());
+    loop {
+        let page = client.sessions(&filter).await?;
+        rows.extend(page.sessions);
+        filter.after = page.next;
+        if filter.after.is_none() {
+            return Ok(rows);
+        }
+    }
+}
