@@ -279,14 +279,8 @@ impl<'a> Watching<'a> {
         self.sink.rest()?;
         warn("aborting the turn; interrupt again to leave");
         let (client, session, prompt) = (self.client, self.session, self.prompt);
-        let abort = async {
-            match prompt {
-                Some(prompt) => client.abort_work(session, prompt, None).await,
-                None => client.abort_session(session, None).await,
-            }
-        };
         tokio::select! {
-            aborted = abort => {
+            aborted = client.abort_session(session, prompt, None) => {
                 if let Err(error) = aborted {
                     warn(&format!("the turn goes on: {error}; interrupt again to leave"));
                 }

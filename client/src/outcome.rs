@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use planck_common::{
     InputId,
-    command::{Aborted, Outcome, Prompt, ReadOutcome, SessionVerb, WorkState},
+    command::{Outcome, Prompt, ReadOutcome, SessionVerb, WorkState},
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -14,10 +14,6 @@ use super::{Client, ClientError, client::RetryPolicy, error::FailedTry, sessions
 const WAIT: Duration = Duration::from_secs(5);
 /// The minimum time between two requests, because a node need not wait.
 const PAUSE: Duration = Duration::from_secs(1);
-/// For how long the turns of work are aborted again, and the time between two aborts, within which
-/// an agent may begin a turn.
-const ABORTED_WITHIN: Duration = Duration::from_secs(5);
-const ABORTED_AGAIN: Duration = Duration::from_millis(50);
 
 impl Client {
     /// Returns what has become of the work that a prompt caused: the turn that read the prompt, the
@@ -77,35 +73,6 @@ impl Client {
             }
             sleep(PAUSE).await;
         }
-    }
-
-    /// Aborts the running turns of a session until the work that a prompt caused is over, for up to 5
-    /// s. [`abort_session`](Self::abort_session) alone does not end the work of a team: if the turn
-    /// of a worker is aborted, the agent that gave it a task is told, and begins a turn. Other work of
-    /// the session is aborted as well. Returns the agents that had a running turn at first.
-    ///
-    /// # Errors
-    ///
-    /// Those of the first abort.
-    pub async fn abort_work(
-        &self,
-        session: &str,
-        prompt: &InputId,
-        reason: Option<String>,
-    ) -> Result<Aborted, ClientError> {
-        let until = Instant::now() + ABORTED_WITHIN;
-        let first = self.abort_session(session, reason.clone()).await?;
-        while Instant::now() < until {
-            match self.outcome(session, prompt, Duration::ZERO).await {
-                Ok(outcome) if outcome.state != WorkState::Over => sleep(ABORTED_AGAIN).await,
-                // A node of an earlier version cannot tell.
-                Ok(_) | Err(_) => break,
-            }
-            if self.abort_session(session, reason.clone()).await.is_err() {
-                break;
-            }
-        }
-        Ok(first)
     }
 
     /// Asks until the work is no longer going on or the time is over.

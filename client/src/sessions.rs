@@ -1,10 +1,12 @@
 //! Commands about sessions. A session is identified by its id or its name.
 
+use std::time::Duration;
+
 use planck_common::{
     InputId, Seq, SessionId,
     command::{
-        Aborted, Accepted, Because, Empty, Events, HeadAt, InputMode, ListSessions, Messages,
-        Prompt, ReadEvents, ReadMessages, Removed, Rewind, SessionInfo, SessionStateNow,
+        AbortSession, Aborted, Accepted, Because, Empty, Events, HeadAt, InputMode, ListSessions,
+        Messages, Prompt, ReadEvents, ReadMessages, Removed, Rewind, SessionInfo, SessionStateNow,
         SessionVerb, Sessions, SessionsVerb, Start, Started,
     },
     subject::{Address, Target},
@@ -30,6 +32,9 @@ pub(super) fn identified(mut prompt: Prompt) -> (Prompt, RetryPolicy) {
     };
     (prompt, policy)
 }
+
+/// For how long a node aborts the turns of a session, beyond the time for the first ones.
+const ABORTED_WITHIN: Duration = Duration::from_secs(5);
 
 impl Client {
     pub(super) async fn call_session<T: DeserializeOwned>(
@@ -109,14 +114,23 @@ impl Client {
             .await
     }
 
-    /// Aborts the running turns of a session's agents. The call is not idempotent. Nodes of earlier
-    /// versions ignore the reason.
+    /// Aborts the running turns of a session's agents and, for up to 5 s, those that they begin
+    /// because of it, until the work of a prompt is over. With `None` in place of a prompt, this is the
+    /// work of all prompts that agents have read; those that wait are read afterwards. Returns the
+    /// agents that had a running turn at first. The call is not idempotent. Nodes of earlier versions
+    /// abort the running turns only.
     pub async fn abort_session(
         &self,
         session: &str,
+        prompt: impl Into<Option<&InputId>> + Send,
         reason: Option<String>,
     ) -> Result<Aborted, ClientError> {
-        self.call_session(session, SessionVerb::Abort, &Because { reason })
+        let abort = AbortSession {
+            reason,
+            prompt_id: prompt.into().cloned(),
+        };
+        let to = to(session, SessionVerb::Abort);
+        self.call_that_waits(&to, &abort, RetryPolicy::of(false), ABORTED_WITHIN)
             .await
     }
 

@@ -320,7 +320,7 @@ fn session_verb(table: &mut Table<'_>, verb: SessionVerb) {
             prompt.status = "202";
         }
         SessionVerb::Abort => {
-            table.post::<Because, Aborted>(&path, "Abort the running turns", Role::Use);
+            table.post::<AbortSession, Aborted>(&path, "Abort the running work", Role::Use);
         }
         SessionVerb::Rewind => {
             table.post::<Rewind, HeadAt>(&path, "Hide a message and all later ones", Role::Use);

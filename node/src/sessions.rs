@@ -3,6 +3,7 @@
 //! Clients can request each operation from any node. That node asks another node for what only the
 //! other node can do.
 
+mod abort;
 mod author;
 mod delivery;
 mod first_agents;

@@ -80,7 +80,8 @@ impl<'a> SlashCommand<'a> {
             Self::Model(Some(model)) => change_model(client, talk, model).await?,
             Self::Team => say(&agents(&client.session(&talk.id).await?.agents))?,
             Self::Session => say(&about(&client.session(&talk.id).await?))?,
-            Self::Abort => match client.abort_session(&talk.id, None)
+            Self::Abort => match client
+                .abort_session(&talk.id, None, None)
                 .await?
                 .aborted
                 .len()

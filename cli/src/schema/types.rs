@@ -62,7 +62,7 @@ fn requests() -> Schemas {
             "session.messages": command::ReadMessages,
             "session.answer": command::Answer,
             "session.outcome": command::ReadOutcome,
-            "session.abort": command::Because,
+            "session.abort": command::AbortSession,
             "session.rewind": command::Rewind,
             "session.resume": command::Because,
             "session.close": command::Because,

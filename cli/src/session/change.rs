@@ -75,7 +75,7 @@ impl SendPrompt {
 }
 
 pub async fn abort(client: &Client, session: &str) -> anyhow::Result<Exit> {
-    let aborted = client.abort_session(session, None).await?.aborted;
+    let aborted = client.abort_session(session, None, None).await?.aborted;
     say(&format!("aborted {}\n", counted(aborted.len(), "agent")))?;
     Ok(Exit::Done)
 }

@@ -142,6 +142,13 @@ bodies! {
         state: AgentState,
         epoch: i64,
     }
+    AbortSession {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// The prompt whose work ends. By default it is that of all prompts which agents have read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        prompt_id: Option<InputId>,
+    }
     Aborted {
         aborted: Vec<AgentId>,
     }

@@ -218,7 +218,7 @@ pub async fn cancel(State(front): State<Arc<Front>>, named: Named) -> Result<Res
     }
     let (session, input) = (&opened.id.session, &opened.input);
     let reason = caller.reason(None);
-    front.client().abort_work(session, input, reason).await?;
+    front.client().abort_session(session, input, reason).await?;
     let segment = Segment::open(&front, &opened).await?;
     let ended = tokio::time::timeout(ABORT, collected(segment, writer())).await;
     let response = ended.map_err(|_| ApiError::late())??;

@@ -90,13 +90,7 @@ pub async fn stop(front: &Front, chat: &str, why: Option<String>) -> Result<Abor
         Some(found) => found.latest().await?.and_then(|latest| latest.prompt),
         None => None,
     };
-    Ok(match prompt {
-        Some(prompt) => {
-            let session = client.session(chat).await?.id;
-            client.abort_work(&session, &prompt, why).await?
-        }
-        None => client.abort_session(chat, why).await?,
-    })
+    Ok(client.abort_session(chat, prompt.as_ref(), why).await?)
 }
 
 /// Returns the session of a chat with the agent that the client talks to, or `None` if there is none.

@@ -9,9 +9,9 @@ use axum::{
 };
 use planck_common::{
     command::{
-        Aborted, Answer, Answered, Because, HeadAt, ListSessions, ListWaits, Messages,
-        ReadMessages, Removed, Rewind, SessionInfo, SessionStateNow, Sessions, Start, Started,
-        Waits,
+        AbortSession, Aborted, Answer, Answered, Because, HeadAt, ListSessions, ListWaits,
+        Messages, ReadMessages, Removed, Rewind, SessionInfo, SessionStateNow, Sessions, Start,
+        Started, Waits,
     },
     event::json,
 };
@@ -96,14 +96,11 @@ pub async fn abort(
     User(caller): User,
     State(front): State<Arc<Front>>,
     Id(session): Id,
-    JsonBody(because): JsonBody<Because>,
+    JsonBody(abort): JsonBody<AbortSession>,
 ) -> Reply<Aborted> {
-    Ok(Json(
-        front
-            .client()
-            .abort_session(&session, caller.reason(because.reason))
-            .await?,
-    ))
+    let reason = caller.reason(abort.reason);
+    let (client, prompt) = (front.client(), abort.prompt_id.as_ref());
+    Ok(Json(client.abort_session(&session, prompt, reason).await?))
 }
 
 pub async fn rewind(

@@ -48,10 +48,9 @@ pub(super) async fn one(
             info(&*services.store, session).await
         }
         SessionVerb::Abort => {
-            let Because { reason } = read(body)?;
             let aborted = services
                 .sessions
-                .abort(&session, reason.as_deref(), incoming.origin)
+                .abort(&session, read(body)?, incoming.origin)
                 .await?;
             ok(Aborted { aborted })
         }

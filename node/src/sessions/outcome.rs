@@ -135,13 +135,8 @@ pub async fn read_outcome(
     session: &SessionRecord,
     prompt: Option<&InputId>,
 ) -> Result<Outcome, Refusal> {
-    let rows = store.work(&session.id, prompt).await?.ok_or_else(|| {
-        let name = &session.name;
-        Refusal::not_found(match prompt {
-            Some(prompt) => format!("session {name} has no prompt `{prompt}`"),
-            None => format!("there is no session `{name}`"),
-        })
-    })?;
+    let rows = store.work(&session.id, prompt).await?;
+    let rows = rows.ok_or_else(|| unknown_work(session, prompt))?;
     let work = Work::of(&rows);
     let ended = match (work.state, &rows.root) {
         (WorkState::Over, Some(root)) => ended(store, session, root, &work).await?,
@@ -177,6 +172,15 @@ pub async fn read_outcome(
         },
         room,
     ))
+}
+
+/// Returns the refusal for work that the store does not know.
+pub(super) fn unknown_work(session: &SessionRecord, prompt: Option<&InputId>) -> Refusal {
+    let name = &session.name;
+    Refusal::not_found(match prompt {
+        Some(prompt) => format!("session {name} has no prompt `{prompt}`"),
+        None => format!("there is no session `{name}`"),
+    })
 }
 
 /// Cuts the answer if the reply would exceed `room` bytes.

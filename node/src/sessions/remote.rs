@@ -2,30 +2,23 @@
 //! operation. A command is passed on at most once: a node that receives a command from another node
 //! does not pass the command on again.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
-use futures_util::future;
 use planck_common::{
     AgentId, NodeId,
-    command::{
-        Aborted, AgentInfo, AgentState, AgentStateNow, AgentVerb, Because, Empty, SessionVerb,
-    },
-    event::json,
+    command::{AgentInfo, AgentState, AgentStateNow, AgentVerb, Because, Empty},
     reply::{Code, Refusal},
     subject::Address,
 };
 use serde_json::value::RawValue;
 
-use super::{
-    AgentHost, Sessions,
-    reach::{MemberPlaces, without_host},
-};
-use crate::{actor::AT_ONCE, agent::Command};
-use planck_store::{AgentRecord, SessionRecord};
+use super::{AgentHost, Sessions};
+use crate::agent::Command;
+use planck_store::AgentRecord;
 
 /// How long the host may take to perform a command that was passed on. Closing a session is slow
 /// because it waits until processes on other nodes have ended.
-const RELAY: Duration = Duration::from_secs(20);
+pub(super) const RELAY: Duration = Duration::from_secs(20);
 
 /// How long the host may take to return the information about an agent.
 const LOOK: Duration = Duration::from_secs(2);
@@ -150,95 +143,5 @@ impl Sessions {
                 Ok(now.state)
             }
         }
-    }
-
-    /// Aborts the running turns of a session: on all nodes if a client asks, and only on this node
-    /// if another node asks. For a client, agents with an open turn and without a living host are
-    /// taken up first. Returns the agents that had a running turn. If some cannot be reached, the
-    /// others are still aborted, and the call fails afterwards.
-    pub async fn abort(
-        &self,
-        session: &SessionRecord,
-        reason: Option<&str>,
-        origin: CommandOrigin,
-    ) -> Result<Vec<AgentId>, Refusal> {
-        let places = match origin {
-            CommandOrigin::Client => self.reached_members(session).await?,
-            CommandOrigin::Peer => {
-                let places = self.places(&session.id).await?;
-                MemberPlaces {
-                    here: places.here,
-                    ..MemberPlaces::default()
-                }
-            }
-        };
-        let (aborted, also) = tokio::join!(
-            self.abort_here(&places.here, reason),
-            self.abort_elsewhere(session, reason, &places.nodes),
-        );
-        let also = also?;
-        match places.lost {
-            Some(lost) => Err(without_host(&lost)),
-            None => Ok(aborted.into_iter().chain(also).collect()),
-        }
-    }
-
-    async fn abort_here(&self, agents: &[AgentRecord], reason: Option<&str>) -> Vec<AgentId> {
-        let mut aborted = Vec::new();
-        for some in agents.chunks(AT_ONCE) {
-            let aborts = some.iter().map(|agent| self.abort_if_busy(agent, reason));
-            aborted.extend(future::join_all(aborts).await.into_iter().flatten());
-        }
-        aborted
-    }
-
-    /// Asks other nodes to abort the session's running turns. If one node fails, the others are
-    /// still asked, and the call fails afterwards.
-    async fn abort_elsewhere(
-        &self,
-        session: &SessionRecord,
-        reason: Option<&str>,
-        nodes: &BTreeSet<NodeId>,
-    ) -> Result<Vec<AgentId>, Refusal> {
-        let mut aborts = Vec::with_capacity(nodes.len());
-        for node in nodes {
-            aborts.push(self.abort_on(node, session, reason));
-        }
-        let answers: Result<Vec<Vec<AgentId>>, Refusal> =
-            future::join_all(aborts).await.into_iter().collect();
-        Ok(answers?.into_iter().flatten().collect())
-    }
-
-    async fn abort_on(
-        &self,
-        node: &NodeId,
-        session: &SessionRecord,
-        reason: Option<&str>,
-    ) -> Result<Vec<AgentId>, Refusal> {
-        self.check_reachable(Some(node)).await?;
-        let address = Address::session(&session.id, SessionVerb::Abort.name());
-        let because = json(&Because {
-            reason: reason.map(str::to_owned),
-        });
-        let answer: Aborted = self
-            .peers
-            .relay(node, &address, because.as_bytes(), RELAY)
-            .await?;
-        Ok(answer.aborted)
-    }
-
-    /// Aborts the agent's turn, if it has one. An agent without a task either is idle or waits for
-    /// answers from outside, and its record says which. Only the one that waits is loaded.
-    async fn abort_if_busy(&self, agent: &AgentRecord, reason: Option<&str>) -> Option<AgentId> {
-        let id = &agent.id;
-        if agent.state == AgentState::Idle && self.host.is_at_rest(id) {
-            return None;
-        }
-        if self.host.info(id).await.ok()?.state == AgentState::Idle {
-            return None;
-        }
-        let reason = reason.map(str::to_owned);
-        let aborted = self.host.command(id, Command::Abort { reason }).await;
-        aborted.ok().map(|_| id.clone())
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use planck_common::{
     AgentId, InputId, SessionId, TeamId, Timestamp,
     command::{
-        Accepted, AgentState, AgentStateNow, AgentVerb, InputMode, ListWaits, Prompt, SessionState,
-        SessionVerb, Started,
+        AbortSession, Accepted, AgentState, AgentStateNow, AgentVerb, InputMode, ListWaits, Prompt,
+        SessionState, SessionVerb, Started,
     },
     envelope::Envelope,
     event::{InputKind, json},
@@ -320,6 +320,14 @@ async fn node_without_the_agent_passes_its_commands_on_once() {
     host.leave().await;
 }
 
+/// An abort of all work.
+fn all() -> AbortSession {
+    AbortSession {
+        reason: None,
+        prompt_id: None,
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn abort_of_an_idle_session_ends_nothing() {
     let world = World::new().await;
@@ -327,7 +335,7 @@ async fn abort_of_an_idle_session_ends_nothing() {
     let started = node.start(world.request(&["lead", "worker"])).await;
     let session = node.session(&started).await;
     let aborted = sessions(&node)
-        .abort(&session, None, CommandOrigin::Client)
+        .abort(&session, all(), CommandOrigin::Client)
         .await;
     assert_eq!(aborted.unwrap(), []);
     assert_eq!(node.session(&started).await.state, SessionState::Open);
@@ -385,7 +393,7 @@ async fn abort_withdraws_the_wait_of_an_unloaded_agent() {
     let (node, started) = waiting_unloaded(&world).await;
     let session = node.session(&started).await;
     let aborted = sessions(&node)
-        .abort(&session, None, CommandOrigin::Client)
+        .abort(&session, all(), CommandOrigin::Client)
         .await;
     assert_eq!(
         aborted.unwrap(),
@@ -393,7 +401,7 @@ async fn abort_withdraws_the_wait_of_an_unloaded_agent() {
     );
     assert_eq!(open_waits(&node, &started).await, 0);
     let again = sessions(&node)
-        .abort(&session, None, CommandOrigin::Client)
+        .abort(&session, all(), CommandOrigin::Client)
         .await;
     assert_eq!(again.unwrap(), []);
     node.leave().await;
@@ -412,7 +420,7 @@ async fn abort_and_stop_reach_a_waiting_agent_whose_node_has_left() {
         let session = node.session(&started).await;
         if of_session {
             let aborted = sessions(&node)
-                .abort(&session, None, CommandOrigin::Client)
+                .abort(&session, all(), CommandOrigin::Client)
                 .await;
             assert_eq!(aborted.unwrap(), std::slice::from_ref(&lead.id));
         } else {

@@ -5,10 +5,10 @@
 //! prompt. An agent's inputs for others are in the store when its turn ends,
 //! so the work is over as soon as none of its inputs is without an outcome.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use planck_common::{
-    AgentId, Seq,
+    AgentId, InputId, Seq,
     command::{AgentState, WorkState},
 };
 
@@ -31,12 +31,7 @@ type Turn<'a> = (&'a AgentId, u32);
 impl Work {
     pub fn of(rows: &WorkRows) -> Self {
         let root = rows.root.as_ref();
-        let all = || root.into_iter().chain(&rows.rest);
-        // If not all inputs are known, any of them may belong to the work.
-        let inputs = match root.filter(|_| !rows.is_cut) {
-            Some(root) => caused_by(root, &rows.rest),
-            None => all().collect(),
-        };
+        let inputs = inputs_of(rows);
         let mut turns = BTreeMap::new();
         for input in &inputs {
             if let Some((agent, turn)) = turn_of(input)
@@ -55,7 +50,7 @@ impl Work {
                 waiting: HashSet::new(),
             };
         }
-        let mut standings = Standings::of(all());
+        let mut standings = Standings::of(root.into_iter().chain(&rows.rest));
         let found = open
             .iter()
             .map(|input| standings.of_agent(&input.agent))
@@ -72,6 +67,62 @@ impl Work {
     }
 }
 
+/// The work that an abort ends: that of the prompt which it names, or that of all prompts which
+/// agents had read when it came. If the turn of a worker is aborted, the agent that gave it a task is
+/// told, and begins another turn, which belongs to the work as well.
+#[derive(Debug)]
+pub struct AbortedWork {
+    /// The prompts whose work ends, or `None` if the abort names a prompt, whose rows are read alone.
+    prompts: Option<HashSet<InputId>>,
+    /// The turns that read a prompt whose work does not end.
+    spared: HashSet<(AgentId, u32)>,
+}
+
+impl AbortedWork {
+    /// Returns the work that an abort ends, from the rows at the moment when it came.
+    pub fn of(rows: &WorkRows) -> Self {
+        let read = rows.rest.iter().filter(|input| input.turn.is_some());
+        Self {
+            prompts: rows
+                .root
+                .is_none()
+                .then(|| read.map(|input| input.id.clone()).collect()),
+            spared: HashSet::new(),
+        }
+    }
+
+    /// Returns the agents whose running turns belong to the work, or `None` if the work is over.
+    pub fn running(&mut self, rows: &WorkRows) -> Option<BTreeSet<AgentId>> {
+        let mut ours = inputs_of(rows);
+        ours.retain(|input| is_open(input));
+        // Another turn may have read what a spared turn sent.
+        while let Some(other) = ours.iter().position(|input| self.spares(input)) {
+            let other = ours.swap_remove(other);
+            let turn = other.turn.map(|turn| (other.agent.clone(), turn));
+            self.spared.extend(turn);
+        }
+        if ours.is_empty() || rows.is_shut {
+            return None;
+        }
+        let running = ours.into_iter().filter(|input| input.turn.is_some());
+        Some(running.map(|input| input.agent.clone()).collect())
+    }
+
+    fn spares(&self, input: &WorkInput) -> bool {
+        let Some(prompts) = &self.prompts else {
+            return false;
+        };
+        let is_spared = |agent: &AgentId, turn: Option<u32>| {
+            turn.is_some_and(|turn| self.spared.contains(&(agent.clone(), turn)))
+        };
+        is_spared(&input.agent, input.turn)
+            || match &input.sender {
+                Some(sender) => is_spared(sender, input.cause),
+                None => !prompts.contains(&input.id),
+            }
+    }
+}
+
 fn is_open(input: &WorkInput) -> bool {
     input.outcome.is_none()
 }
@@ -81,6 +132,15 @@ fn is_open(input: &WorkInput) -> bool {
 fn turn_of(input: &WorkInput) -> Option<Turn<'_>> {
     let is_hidden = input.outcome == Some(InputOutcome::Rewound);
     Some((&input.agent, input.turn.filter(|_| !is_hidden)?))
+}
+
+/// Returns the inputs of the work: the root and what it caused, or all of them without a root.
+fn inputs_of(rows: &WorkRows) -> Vec<&WorkInput> {
+    match &rows.root {
+        Some(root) if !rows.is_cut => caused_by(root, &rows.rest),
+        // If not all inputs are known, any of them may belong to the work.
+        root => root.iter().chain(&rows.rest).collect(),
+    }
 }
 
 /// Returns the root and all inputs that it caused, directly or not.

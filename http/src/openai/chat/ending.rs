@@ -46,7 +46,7 @@ impl Ending {
         let (session, reason) = (&self.session, "the client closed the connection");
         let aborted = self
             .client
-            .abort_work(session, &self.prompt, Some(reason.into()));
+            .abort_session(session, &self.prompt, Some(reason.into()));
         if let Err(error) = aborted.await {
             tracing::warn!(%session, %error, "cannot abort the work for a client that is gone");
         }

@@ -180,6 +180,47 @@ fn turns_are_those_of_the_agent_that_read_the_prompt() {
     assert_eq!(turns(input("p", "lead"), []), [] as [u32; 0]);
 }
 
+fn open(rest: impl IntoIterator<Item = WorkInput>) -> WorkRows {
+    WorkRows {
+        root: None,
+        ..rows(prompt(), rest)
+    }
+}
+
+#[test]
+fn abort_ends_what_its_first_aborts_caused() {
+    let named = |names: &[&str]| Some(names.iter().map(|name| agent(name)).collect());
+    let mut work = AbortedWork::of(&open([task().read_in(1)]));
+    assert_eq!(work.running(&open([task().read_in(1)])), named(&["worker"]));
+    assert_eq!(work.running(&open([response()])), named(&[]));
+    assert_eq!(
+        work.running(&open([response().read_in(2)])),
+        named(&["lead"])
+    );
+    assert_eq!(work.running(&open([])), None);
+}
+
+#[test]
+fn abort_spares_the_work_of_prompts_that_were_not_read() {
+    let begun = || input("p", "lead").read_in(1);
+    let later = || input("q", "lead");
+    let mut work = AbortedWork::of(&open([begun(), later()]));
+    let lead = Some(BTreeSet::from([agent("lead")]));
+    assert_eq!(work.running(&open([begun(), later()])), lead);
+    // The turn that read it also read the response of an aborted worker, and sends a task.
+    let both = || [later().read_in(2), response().read_in(2)];
+    assert_eq!(work.running(&open(both())), None);
+    let caused = input("t", "worker").sent_in("lead", 2).read_in(1);
+    assert_eq!(
+        work.running(&open(both().into_iter().chain([caused.clone()]))),
+        None
+    );
+    assert_eq!(work.running(&open([caused.clone()])), None);
+    // The abort of a prompt leaves the others alone.
+    let rows = || rows(prompt(), [later().read_in(2), caused.clone()]);
+    assert_eq!(AbortedWork::of(&rows()).running(&rows()), None);
+}
+
 #[test]
 fn turns_that_a_rewind_has_hidden_cause_nothing() {
     // The worker's turn 1 was hidden. Its next one has the same number and belongs to other work.

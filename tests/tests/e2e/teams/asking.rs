@@ -10,17 +10,13 @@ use planck_common::{
 use planck_scripted_model::{Reply, Script, ScriptedFault};
 use serde_json::json;
 
-use super::scene::{Scene, by, lead, member};
+use super::scene::{Scene, by, lead, member, never};
 
 fn ask(agent: &str, question: &str) -> Reply {
     Reply::call("ask_agent", json!({ "agent": agent, "question": question }))
 }
 
 /// Returns a reply that does not arrive while a test runs.
-fn never() -> Reply {
-    Reply::fault(ScriptedFault::HangBeforeHead)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_turn_that_read_the_question_answers_it() -> Result<()> {
     let script = Script::new()

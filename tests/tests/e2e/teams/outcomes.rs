@@ -16,7 +16,7 @@ use planck_scripted_model::{Reply, Script};
 use planck_tests::eventually::eventually;
 use serde_json::json;
 
-use super::scene::{Scene, by, lead, member};
+use super::scene::{Scene, by, lead, member, never};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -129,5 +129,38 @@ async fn work_waits_while_an_agent_that_was_asked_waits_for_a_person() -> Result
         over.message.as_deref() == Some("One says: nothing"),
         "{over:?}"
     );
+    scene.end().await
+}
+
+/// The abort of a worker's turn is told to the orchestrator, which begins another turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn abort_of_a_session_ends_a_teams_work_and_leaves_the_next_prompt() -> Result<()> {
+    let delegate = json!({ "agent": "one", "task": "count" });
+    let script = Script::new()
+        .rule(by("lead").user("and now?"), Reply::text("Now this."))
+        .rule(by("lead").user("task_unanswered"), never())
+        .rounds(
+            by("lead"),
+            [
+                Reply::call("delegate_task", delegate),
+                Reply::text("One is at work."),
+            ],
+        )
+        .rule(by("one"), never());
+    let scene = Scene::start(script, &[lead(&[]), member("one", &[])], "go").await?;
+    let (client, prompt) = client(&scene).await?;
+    let session = &scene.started.session_id;
+    scene.answer().await?;
+    scene.is_asked("one", "count").await?;
+
+    let aborted = client.abort_session(session, None, None).await?.aborted;
+    ensure!(aborted == [scene.id("one").await?], "{aborted:?}");
+    let found = client.outcome(session, &prompt, Duration::ZERO).await?;
+    ensure!(
+        (found.state, found.outcome) == (WorkState::Over, Some(WorkOutcome::Aborted)),
+        "{found:?}"
+    );
+    let next = tokio::time::timeout(PATIENCE, client.run(session, "and now?")).await??;
+    ensure!(next.message.as_deref() == Some("Now this."), "{next:?}");
     scene.end().await
 }

@@ -7,7 +7,7 @@ use planck_common::{
     envelope::Envelope,
     event::{Event, ToolEnd, TurnOutcome},
 };
-use planck_scripted_model::{Script, When};
+use planck_scripted_model::{Reply, Script, ScriptedFault, When};
 use planck_tests::{
     caller::agent_at,
     eventually::eventually,
@@ -29,6 +29,11 @@ pub fn lead(tools: &[&str]) -> Value {
 /// Returns a condition that matches the requests of the member with this name.
 pub fn by(name: &str) -> When {
     When::any().system(&format!("You are {name}."))
+}
+
+/// A request to which the model never replies.
+pub fn never() -> Reply {
+    Reply::fault(ScriptedFault::HangBeforeHead)
 }
 
 pub struct Scene {
