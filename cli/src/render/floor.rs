@@ -251,7 +251,7 @@ impl OutputPiece {
         match self {
             Self::Flow { text, .. } => text.len(),
             Self::Line(line) | Self::ToolBegins { line, .. } | Self::ToolEnds { line, .. } => {
-                line.len()
+                line.size()
             }
             Self::Rest => 1,
         }

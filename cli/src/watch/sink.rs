@@ -139,7 +139,7 @@ impl Sink {
         };
         sink.held
             .as_ref()
-            .is_some_and(|held| held.len() > MOST_HELD)
+            .is_some_and(|held| held.size() > MOST_HELD)
     }
 
     /// Returns whether the events are not shown to the user.

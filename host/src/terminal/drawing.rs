@@ -24,8 +24,8 @@ impl Drawing {
         &self.0
     }
 
-    /// Returns the length in bytes, for size limits.
-    pub fn len(&self) -> usize {
+    /// Returns the size in bytes, for limits.
+    pub fn size(&self) -> usize {
         self.0.len()
     }
 }
