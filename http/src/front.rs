@@ -21,7 +21,8 @@ use super::{
     meter::FrontMeter,
     openai,
     problem::Problem,
-    server, ui, v1,
+    server::{self, ADMIN_CONNECTIONS, ConnectionLimits},
+    ui, v1,
 };
 
 /// The settings of a front.
@@ -35,6 +36,9 @@ pub struct FrontOptions {
     pub start: StartDefaults,
     pub metrics: Option<MetricsText>,
 }
+
+/// The part of the connections that one address may have without a key: a quarter.
+const KEYLESS_SHARE: usize = 4;
 
 /// Where a session works if its request names neither a workspace nor a folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -127,7 +131,14 @@ impl Front {
             ending.cancelled().await;
             streams.cancel();
         });
-        server::serve(listener, routes, self.connections, stop).await;
+        let limits = ConnectionLimits {
+            all: self.connections,
+            keyless: match self.keys.is_empty() {
+                true => self.connections,
+                false => self.connections.div_ceil(KEYLESS_SHARE),
+            },
+        };
+        server::serve(listener, routes, limits, stop).await;
         self.tasks.close();
         self.tasks.wait().await;
     }
@@ -135,7 +146,11 @@ impl Front {
     /// Serves only the health and the metrics of the process, without keys.
     pub async fn serve_admin(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
         let routes = health::open_routes().with_state(Arc::clone(&self));
-        server::serve(listener, routes, server::ADMIN_CONNECTIONS, stop).await;
+        let limits = ConnectionLimits {
+            all: ADMIN_CONNECTIONS,
+            keyless: ADMIN_CONNECTIONS,
+        };
+        server::serve(listener, routes, limits, stop).await;
     }
 
     /// Returns the table of all routes, behind the checks that every request passes.

@@ -15,6 +15,7 @@ use super::{
     health,
     openai::{self, ApiError},
     problem::Problem,
+    server::Connection,
 };
 
 /// The names under which a front may be addressed, and the pages that may use it.
@@ -127,6 +128,9 @@ fn check(
         return Ok(());
     }
     let caller = front.keys().caller(request.headers())?;
+    if let Some(connection) = request.extensions().get::<Connection>() {
+        connection.has_key();
+    }
     request.extensions_mut().insert(caller);
     if request.uri().path() == health::METRICS {
         return Ok(());
