@@ -1,5 +1,6 @@
-//! What a Planck process sees of its machine: regular files and folders that others may have made,
-//! the variables of its environment, and the terminal.
+//! Access to the machine on which a Planck process runs. The crate opens files that other users may
+//! have created, checks whether folders are writable, reads the environment, and cleans text for a
+//! terminal.
 
 #![forbid(unsafe_code)]
 

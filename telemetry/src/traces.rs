@@ -14,8 +14,8 @@ use tracing_subscriber::{Layer, filter::Targets, registry::LookupSpan};
 
 use super::{TelemetryError, collector::Collector, propagation};
 
-/// What the targets of Planck's own spans begin with. Spans of libraries are not sent, because they
-/// are not useful and may contain data that must not leave the process.
+/// The prefix of the targets of Planck's own spans. The spans of libraries are not sent. They do not
+/// help users, and may contain data that must not leave the process.
 const OURS: &str = "planck";
 
 #[derive(Debug)]
