@@ -6,8 +6,8 @@ use planck_common::{
     InputId, Seq, SessionId,
     command::{
         AbortSession, Aborted, Accepted, Because, Empty, Events, HeadAt, InputMode, ListSessions,
-        Messages, Prompt, ReadEvents, ReadMessages, Removed, Rewind, SessionInfo, SessionStateNow,
-        SessionVerb, Sessions, SessionsVerb, Start, Started,
+        MOST_ABORT_MS, Messages, Prompt, ReadEvents, ReadMessages, Removed, Rewind, SessionInfo,
+        SessionStateNow, SessionVerb, Sessions, SessionsVerb, Start, Started,
     },
     subject::{Address, Target},
 };
@@ -32,9 +32,6 @@ pub(super) fn identified(mut prompt: Prompt) -> (Prompt, RetryPolicy) {
     };
     (prompt, policy)
 }
-
-/// For how long a node aborts the turns of a session, beyond the time for the first ones.
-const ABORTED_WITHIN: Duration = Duration::from_secs(5);
 
 impl Client {
     pub(super) async fn call_session<T: DeserializeOwned>(
@@ -130,7 +127,8 @@ impl Client {
             prompt_id: prompt.into().cloned(),
         };
         let to = to(session, SessionVerb::Abort);
-        self.call_that_waits(&to, &abort, RetryPolicy::of(false), ABORTED_WITHIN)
+        let wait = Duration::from_millis(MOST_ABORT_MS);
+        self.call_that_waits(&to, &abort, RetryPolicy::of(false), wait)
             .await
     }
 

@@ -11,6 +11,9 @@ use crate::{
     usage::Usage,
 };
 
+/// For how many milliseconds the abort of a session aborts the turns that begin because of it.
+pub const MOST_ABORT_MS: u64 = 5_000;
+
 bodies! {
     #[derive(Default)]
     Start {

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use futures_util::future;
 use planck_common::{
     AgentId, InputId, NodeId,
-    command::{AbortSession, Aborted, AgentState, SessionVerb},
+    command::{AbortSession, Aborted, AgentState, MOST_ABORT_MS, SessionVerb},
     event::json,
     reply::Refusal,
     subject::Address,
@@ -23,7 +23,7 @@ use super::{
 use crate::{actor::AT_ONCE, agent::Command};
 
 /// For how long turns are aborted that begin because others were aborted.
-const WITHIN: Duration = Duration::from_secs(5);
+const WITHIN: Duration = Duration::from_millis(MOST_ABORT_MS);
 /// The time after which the work is looked at again. A turn may begin meanwhile.
 const AGAIN: Duration = Duration::from_millis(50);
 
