@@ -4,8 +4,8 @@
 CARGO ?= cargo
 
 # The first builds write no data for incremental ones, which takes less time and a third of the disk. A `cargo build` of your own
-# writes such data, and from then on these commands use it as well.
-ifeq ($(wildcard target/debug/incremental),)
+# writes such data and compiles the crates of the workspace once more for it. From then on these commands use the data as well.
+ifeq ($(wildcard target/debug/incremental/*),)
 export CARGO_INCREMENTAL ?= 0
 endif
 
