@@ -118,7 +118,7 @@ impl Agent {
             args: args.to_owned(),
             is_repeat,
         };
-        round.start(call, ticket, step.now, remark);
+        round.start(call, ticket, step.now, args.to_owned(), remark);
         run
     }
 
@@ -189,6 +189,9 @@ impl Agent {
         elapsed: Duration,
         step: &mut StepEffects,
     ) {
+        if !outcome.changes.is_empty() && self.may_hold(ticket) {
+            return self.hold(ticket, outcome, elapsed, step);
+        }
         let mut rows = Rows::at(self.place(step.now));
         let Phase::Working(turn, activity) = &mut self.phase else {
             return;
@@ -215,17 +218,17 @@ impl Agent {
         }
     }
 
-    /// Cancels the running calls of a round, and withdraws its waits. The turn ends when each call
+    /// Cancels the running calls of a round, withdraws its waits, and saves the rows. The turn ends when each call
     /// has returned its output so far.
     pub(super) fn wind_down(
         &mut self,
         turn: Box<Turn>,
         mut round: Round,
+        mut rows: Rows,
         why: &str,
         ending: TurnEnding,
         step: &mut StepEffects,
     ) {
-        let mut rows = Rows::at(self.place(step.now));
         withdraw_waits(&mut round, why, &mut rows);
         if !round.is_open() {
             rows.message(round.results());

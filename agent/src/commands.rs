@@ -100,7 +100,8 @@ impl Agent {
             return;
         };
         if let TurnActivity::UsingTools(round) = activity {
-            return self.wind_down(turn, round, why, ending, step);
+            let rows = Rows::at(self.place(step.now));
+            return self.wind_down(turn, round, rows, why, ending, step);
         }
         let mut rows = Rows::at(self.place(step.now));
         cancel(activity, &mut turn, &mut rows, step);

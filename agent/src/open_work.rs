@@ -10,7 +10,7 @@ use planck_common::{
 };
 use serde_json::value::RawValue;
 
-use super::{answer::AnswerFault, phase::Turn};
+use super::{answer::AnswerFault, phase::Turn, round::HeldResult, waiting::held_result};
 
 #[derive(Default)]
 pub(super) struct OpenWork {
@@ -20,13 +20,20 @@ pub(super) struct OpenWork {
     pub limit_wait: Option<CallId>,
 }
 
+/// The wait of a call, as the log has it.
+pub(super) struct LoggedWait {
+    pub kind: WaitKind,
+    pub digest: String,
+    pub result: Option<HeldResult>,
+}
+
 /// An answer whose calls have no message of results yet.
 pub(super) struct OpenCalls {
     pub answer: Arc<MessageBody>,
     /// The started calls, each with its effect and the arguments with which it ran.
     pub started: HashMap<CallId, (ToolEffect, Box<RawValue>)>,
-    /// The calls that wait, each with the kind and the digest of its wait.
-    pub waits: HashMap<CallId, (WaitKind, String)>,
+    /// The calls that wait, each with its wait.
+    pub waits: HashMap<CallId, LoggedWait>,
     /// The results, each with whether it is an error.
     pub ended: HashMap<CallId, (String, bool)>,
     /// The loop guard's remarks about the calls.
@@ -54,7 +61,12 @@ impl OpenWork {
         if wait.kind == WaitKind::Budget {
             self.limit_wait = Some(wait.id);
         } else if let Some(calls) = &mut self.calls {
-            calls.waits.insert(wait.id, (wait.kind, wait.digest));
+            let logged = LoggedWait {
+                kind: wait.kind,
+                result: held_result(&wait),
+                digest: wait.digest,
+            };
+            calls.waits.insert(wait.id, logged);
         }
     }
 

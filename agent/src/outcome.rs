@@ -2,10 +2,14 @@
 
 use std::borrow::Cow;
 
-use planck_common::{InputId, event::Event};
+use planck_common::{InputId, event::Event, wait::ProtectedChange};
 
 /// The reason for stopping a call if its agent was aborted without a reason.
 pub const ABORTED: &str = "aborted by request";
+
+/// The result of a call that did not run because of changes of protected files.
+const NOT_RUN: &str =
+    "not run: protected files were changed, and a person has not decided yet whether that is kept";
 
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +19,9 @@ pub enum CallEnd {
     /// The call was cancelled before it was done. The agent adds the reason to the result, because
     /// the tool does not get it.
     Stopped,
+    /// The call did not run, because changes of protected files are not decided yet. It runs when a
+    /// person keeps them.
+    NotRun,
 }
 
 /// The result of a tool call.
@@ -27,6 +34,8 @@ pub struct ToolOutcome {
     pub events: Vec<Event>,
     /// The task to which this call sent the response.
     pub responded: Option<InputId>,
+    /// The changes about which a person has to decide before the agent continues.
+    pub changes: Vec<ProtectedChange>,
 }
 
 impl ToolOutcome {
@@ -48,6 +57,15 @@ impl ToolOutcome {
             text: text.into(),
             events: Vec::new(),
             responded: None,
+            changes: Vec::new(),
+        }
+    }
+
+    /// Returns the outcome of a call that did not run because of these changes.
+    pub fn not_run(changes: Vec<ProtectedChange>) -> Self {
+        Self {
+            changes,
+            ..Self::new(CallEnd::NotRun, NOT_RUN)
         }
     }
 
@@ -55,14 +73,14 @@ impl ToolOutcome {
     pub fn is_error(&self) -> bool {
         match self.end {
             CallEnd::Done => false,
-            CallEnd::Failed | CallEnd::Stopped => true,
+            CallEnd::Failed | CallEnd::Stopped | CallEnd::NotRun => true,
         }
     }
 
     /// Returns the text that the model reads. The text of a stopped call begins with `why_stopped`.
     pub fn text_for_model(&self, why_stopped: &str) -> Cow<'_, str> {
         match self.end {
-            CallEnd::Done | CallEnd::Failed => Cow::Borrowed(&self.text),
+            CallEnd::Done | CallEnd::Failed | CallEnd::NotRun => Cow::Borrowed(&self.text),
             CallEnd::Stopped if self.text.is_empty() => Cow::Owned(why_stopped.into()),
             CallEnd::Stopped => Cow::Owned(format!("{why_stopped}\n{}", self.text)),
         }

@@ -288,6 +288,17 @@ impl Agent {
             let remark = calls.remarks.get(&id).cloned();
             if let Some((text, error)) = calls.ended.get(&id) {
                 round.settle(wanted.call, text.clone(), *error);
+            } else if let Some(logged) = calls.waits.get(&id) {
+                // A call that changed protected files has started, and waits afterwards.
+                let started = calls.started.get(&id).map(|(_, args)| &**args);
+                let wait = OpenWait {
+                    kind: logged.kind,
+                    digest: logged.digest.clone(),
+                    args: started.unwrap_or(wanted.args).to_owned(),
+                    remark,
+                    result: logged.result.clone(),
+                };
+                round.wait(wanted.call, wait);
             } else if let Some((effect, args)) = calls.started.get(&id) {
                 match effect.may_run_again() {
                     true => {
@@ -296,14 +307,6 @@ impl Agent {
                     }
                     false => interrupted(&mut round, wanted, &mut rows),
                 }
-            } else if let Some((kind, digest)) = calls.waits.get(&id) {
-                let wait = OpenWait {
-                    kind: *kind,
-                    digest: digest.clone(),
-                    args: wanted.args.to_owned(),
-                    remark,
-                };
-                round.wait(wanted.call, wait);
             } else {
                 match self.admit(&mut round, wanted, remark, &mut rows, step) {
                     Admission::Runs(run) => runs.push(run),
@@ -344,7 +347,10 @@ impl Agent {
                 let id = &wanted.call.call_id;
                 match (calls.ended.get(id), calls.waits.get(id)) {
                     (Some((text, error)), _) => round.settle(wanted.call, text.clone(), *error),
-                    (None, Some(_)) => withdraw(&mut round, wanted.call, NOT_ANSWERED, &mut rows),
+                    (None, Some(wait)) => {
+                        let result = wait.result.clone();
+                        withdraw(&mut round, wanted.call, result, NOT_ANSWERED, &mut rows);
+                    }
                     (None, None) => interrupted(&mut round, wanted, &mut rows),
                 }
             }

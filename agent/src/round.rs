@@ -10,6 +10,7 @@ use planck_common::{
     message::{MessageBody, MessageMetadata, MessageRole, Part},
     wait::WaitKind,
 };
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Ticket, answer::AnswerFault};
@@ -41,6 +42,8 @@ enum CallState {
     Running {
         ticket: Ticket,
         since: Timestamp,
+        /// The arguments, with which the call runs again if it did not run.
+        args: Box<RawValue>,
         remark: Option<String>,
     },
     Waiting(OpenWait),
@@ -59,6 +62,16 @@ pub(super) struct OpenWait {
     pub args: Box<RawValue>,
     /// The remark that is added to the result.
     pub remark: Option<String>,
+    /// The result of a call that has run and changed protected files.
+    pub result: Option<HeldResult>,
+}
+
+/// The result of a call, which is kept until a person has decided about the call's changes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct HeldResult {
+    pub text: String,
+    pub error: bool,
+    pub duration_ms: u64,
 }
 
 impl Round {
@@ -115,12 +128,14 @@ impl Round {
         call: CallNames,
         ticket: Ticket,
         since: Timestamp,
+        args: Box<RawValue>,
         remark: Option<String>,
     ) {
         self.running += 1;
         let running = CallState::Running {
             ticket,
             since,
+            args,
             remark,
         };
         self.set(call, running);
@@ -164,6 +179,27 @@ impl Round {
         let end = slot.finish(text, error, duration_ms);
         self.running -= 1;
         Some(end)
+    }
+
+    /// Lets a running call wait until a person has decided about changes of protected files.
+    /// `result` is absent if the call did not run. Does nothing if no such call is running.
+    pub(super) fn hold(&mut self, ticket: Ticket, digest: String, result: Option<HeldResult>) {
+        let running = self.slots.iter_mut().find(|slot| slot.is_running(ticket));
+        let Some(CallSlot { state, .. }) = running else {
+            return;
+        };
+        let CallState::Running { args, remark, .. } = state else {
+            return;
+        };
+        let wait = OpenWait {
+            kind: WaitKind::Change,
+            digest,
+            args: std::mem::take(args),
+            remark: remark.take(),
+            result,
+        };
+        *state = CallState::Waiting(wait);
+        self.running -= 1;
     }
 
     /// Returns the tickets of the calls that still run.

@@ -1,6 +1,7 @@
 mod script;
 mod world;
 
+mod changes;
 mod compacting;
 mod cost;
 mod ends;

@@ -1,6 +1,7 @@
 //! Calls that wait: for a person who allows them, for a person who answers the model's question, or
 //! for the client that runs the tool itself.
 
+mod change;
 mod opening;
 
 use planck_common::{
@@ -19,10 +20,11 @@ use super::{
     effect::ToolRun,
     permission::{self, CallFacts},
     phase::{Turn, TurnActivity},
-    round::{CallNames, OpenWait, Round},
+    round::{CallNames, HeldResult, OpenWait, Round},
     saves::Rows,
 };
 use crate::model::ToolSpec;
+pub(super) use change::held_result;
 
 /// What becomes of a call that the loop guard lets pass.
 pub(super) enum Admission {
@@ -36,6 +38,8 @@ pub(super) enum Admission {
 enum Decided {
     /// The call of a tool with this effect runs with these arguments.
     Run(ToolEffect, Box<RawValue>),
+    /// The call, which is already in the log as started, runs now.
+    RunHeld,
     /// The call ends with this result.
     End { text: String, error: bool },
     /// The permissions deny the arguments that a person wrote.
@@ -82,6 +86,7 @@ impl Agent {
                     digest: opened.digest.clone(),
                     args: args.to_owned(),
                     remark,
+                    result: None,
                 };
                 rows.event(&Event::WaitOpened(opened));
                 round.wait(call, wait);
@@ -148,9 +153,15 @@ impl Agent {
             return;
         };
         let mut rows = Rows::at(self.place(step.now));
-        let run = round.take_wait(id).and_then(|(call, wait)| {
-            self.settle_wait(&mut round, call, wait, answer, &mut rows, step)
-        });
+        let Some((call, wait)) = round.take_wait(id) else {
+            return self.run(turn, round, Vec::new(), rows, step);
+        };
+        let is_kept = wait.kind != WaitKind::Change || answer.decision == WaitDecision::Allow;
+        let run = self.settle_wait(&mut round, call, wait, answer, &mut rows, step);
+        if !is_kept {
+            let (why, ending) = change::not_kept();
+            return self.wind_down(turn, round, rows, why, ending, step);
+        }
         self.run(turn, round, run.into_iter().collect(), rows, step);
     }
 
@@ -179,9 +190,12 @@ impl Agent {
                 reason: Some(why.clone()),
                 scope: None,
             }),
-            Decided::Run(..) | Decided::End { .. } => closed(call.call_id.clone(), answer),
+            Decided::Run(..) | Decided::RunHeld | Decided::End { .. } => {
+                closed(call.call_id.clone(), answer)
+            }
         };
         rows.event(&closed);
+        let duration_ms = wait.result.as_ref().map_or(0, |held| held.duration_ms);
         let (text, error) = match decided {
             Decided::Run(effect, args) => {
                 let wanted = RequestedCall {
@@ -191,10 +205,18 @@ impl Agent {
                 };
                 return Some(self.start(round, wanted, effect, wait.remark, rows, step));
             }
+            Decided::RunHeld => {
+                let wanted = RequestedCall {
+                    call,
+                    args: &wait.args,
+                    invalid: None,
+                };
+                return Some(self.run_again(round, wanted, wait.remark, step));
+            }
             Decided::End { text, error } => (text, error),
             Decided::Denied { why } => (denied(Some(&why)), true),
         };
-        rows.event(&Event::ToolEnd(call.end(text.clone(), error, 0)));
+        rows.event(&Event::ToolEnd(call.end(text.clone(), error, duration_ms)));
         round.settle(call, text, error);
         None
     }
@@ -221,6 +243,9 @@ impl Agent {
 
     fn meaning(&self, call: &CallNames, wait: &OpenWait, answer: &WaitAnswer) -> Decided {
         let error = |text: String| Decided::End { text, error: true };
+        if wait.kind == WaitKind::Change {
+            return change::meaning(wait, answer);
+        }
         match answer.decision {
             WaitDecision::Allow if wait.kind == WaitKind::Approval => {
                 let Some(tool) = self.config.tool(&call.name) else {
@@ -294,17 +319,35 @@ impl Agent {
 
 /// Ends the calls that wait, because the turn ends.
 pub(super) fn withdraw_waits(round: &mut Round, why: &str, rows: &mut Rows) {
-    let waiting: Vec<CallNames> = round.waits().map(|(call, _)| call.clone()).collect();
-    for call in waiting {
-        withdraw(round, call, why, rows);
+    let waiting: Vec<(CallNames, Option<HeldResult>)> = round
+        .waits()
+        .map(|(call, wait)| (call.clone(), wait.result.clone()))
+        .collect();
+    for (call, result) in waiting {
+        withdraw(round, call, result, why, rows);
     }
 }
 
-/// Ends a call that waits.
-pub(super) fn withdraw(round: &mut Round, call: CallNames, why: &str, rows: &mut Rows) {
+/// Ends a call that waits. `result` is the result of a call that has run.
+pub(super) fn withdraw(
+    round: &mut Round,
+    call: CallNames,
+    result: Option<HeldResult>,
+    why: &str,
+    rows: &mut Rows,
+) {
     rows.event(&withdrawn(call.call_id.clone(), why));
-    rows.event(&Event::ToolEnd(call.end(why.into(), true, 0)));
-    round.settle(call, why.into(), true);
+    let HeldResult {
+        text,
+        error,
+        duration_ms,
+    } = result.unwrap_or_else(|| HeldResult {
+        text: why.into(),
+        error: true,
+        duration_ms: 0,
+    });
+    rows.event(&Event::ToolEnd(call.end(text.clone(), error, duration_ms)));
+    round.settle(call, text, error);
 }
 
 /// Returns the event that ends a wait with this answer.

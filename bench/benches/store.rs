@@ -12,7 +12,7 @@ use std::time::Instant;
 use nix::sys::resource::{UsageWho, getrusage};
 use planck_agent::{Entry, Mark, effect::Change};
 use planck_common::{
-    AgentId, InputId, NodeId, Seq, SessionId, TeamId, Timestamp,
+    AgentId, CallId, InputId, NodeId, Seq, SessionId, TeamId, Timestamp,
     command::{AgentState, InputMode},
     envelope::EventPlace,
     event::{EventKind, InputKind},
@@ -22,8 +22,8 @@ use planck_common::{
     usage::Usage,
 };
 use planck_store::{
-    Batch, BatchOutcome, Inbox as _, Log as _, NewAgent, NewInput, NewSession, SessionRecords as _,
-    sqlite::SqliteOptions, sqlite::SqliteStore,
+    Baselines as _, Batch, BatchOutcome, CallBaseline, Inbox as _, Log as _, NewAgent, NewInput,
+    NewSession, SessionRecords as _, sqlite::SqliteOptions, sqlite::SqliteStore,
 };
 use serde_json::{Map, json};
 
@@ -187,6 +187,20 @@ async fn measure_all(full_sync: bool) {
         )
         .await;
     };
+    let baseline = |n: usize| CallBaseline {
+        call: CallId::parse(&format!("call-{n}")).unwrap(),
+        agent: agent.clone(),
+        epoch: 1,
+        roots: "x".repeat(512),
+    };
+    let what = format!("what a call of bash needs for protected files, {sync}");
+    measure(&what, APPENDS, async |n| {
+        let row = baseline(n as usize);
+        store.undecided_baselines(&id).await.unwrap();
+        store.put_baseline(&id, &row).await.unwrap();
+        store.remove_baselines(&id, &[row.call]).await.unwrap();
+    })
+    .await;
     let what = format!("put and its consumption, {sync}");
     measure(&what, APPENDS, put_and_consume).await;
 }

@@ -18,12 +18,34 @@ use std::{
 
 use planck_common::{AgentId, CallId, SessionId, TeamId};
 use planck_toolbox::{
-    Caps, Files, Guards, Invocation, Launcher, Roots, Runner, Sandbox, Shell, ToolCatalogue,
-    Toolbox, UndoneChanges, built_in, cgroup::Groups, reap::CommandLimits,
+    CallBaselines, Caps, Files, Invocation, Launcher, Roots, Runner, Sandbox, Shell,
+    StoredBaseline, ToolCatalogue, Toolbox, Wall, built_in, cgroup::Groups, reap::CommandLimits,
     sandbox::SandboxSettings,
 };
 use serde_json::{json, value::to_raw_value};
 use tokio_util::sync::CancellationToken;
+
+/// Keeps no baselines. The bench `store` measures what the store adds to a call.
+struct NoStore;
+
+#[async_trait::async_trait]
+impl CallBaselines for NoStore {
+    async fn put(&self, _: &SessionId, _: StoredBaseline) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn undecided(&self, _: &SessionId) -> Result<Vec<StoredBaseline>, String> {
+        Ok(Vec::new())
+    }
+
+    async fn changed(&self, _: &SessionId, _: &CallId) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn remove(&self, _: &SessionId, _: &[CallId]) -> Result<(), String> {
+        Ok(())
+    }
+}
 
 struct Measured {
     tier: &'static str,
@@ -43,8 +65,8 @@ impl Measured {
             Roots::confined(vec![dir.to_owned()], Vec::new()),
             Caps::default(),
         );
-        let guards = Guards::new(UndoneChanges::in_folder(dir.join("undone")));
-        let shell = Shell::new(launcher, sandbox, guards, &[], Caps::default());
+        let wall = (!sandbox.is_off()).then(|| Wall::new(Arc::new(NoStore)));
+        let shell = Shell::new(launcher, sandbox, wall, &[], Caps::default());
         let catalogue = ToolCatalogue::default();
         built_in(&files, &shell, Duration::from_secs(30))
             .into_iter()

@@ -174,7 +174,7 @@ pub fn left_open(session: &str, waits: &[WaitRow], is_alone: bool) -> String {
     let line = |wait: &WaitRow| {
         let id: String = wait.id.chars().take(length).collect();
         let how = match wait.kind {
-            WaitKind::Approval => "allow|deny",
+            WaitKind::Approval | WaitKind::Change => "allow|deny",
             WaitKind::Question | WaitKind::ClientTool => "TEXT",
             WaitKind::Budget => "NEW-LIMIT|deny",
         };
@@ -224,14 +224,14 @@ async fn every_wait(client: &Client, mut filter: ListWaits) -> anyhow::Result<Ve
 fn decision(kind: WaitKind, word: &str) -> Result<WaitDecision, UsageError> {
     match (kind, word) {
         (_, "deny") => Ok(WaitDecision::Deny),
-        (WaitKind::Approval, "allow") => Ok(WaitDecision::Allow),
+        (WaitKind::Approval | WaitKind::Change, "allow") => Ok(WaitDecision::Allow),
         (WaitKind::Budget, "allow") => Err(UsageError(
             "write the new limit in place of `allow`, such as 10".into(),
         )),
         (WaitKind::Budget, _) => Ok(WaitDecision::Allow),
         (WaitKind::Question | WaitKind::ClientTool, _) => Ok(WaitDecision::Answer),
-        (WaitKind::Approval, other) => Err(UsageError(format!(
-            "an approval is answered with `allow` or `deny`, not with `{}`",
+        (WaitKind::Approval | WaitKind::Change, other) => Err(UsageError(format!(
+            "an approval or a change is answered with `allow` or `deny`, not with `{}`",
             cut(other, 40)
         ))),
     }
@@ -303,6 +303,8 @@ mod tests {
         for (kind, word, decision, value) in [
             (WaitKind::Approval, "allow", WaitDecision::Allow, None),
             (WaitKind::Approval, "deny", WaitDecision::Deny, None),
+            (WaitKind::Change, "allow", WaitDecision::Allow, None),
+            (WaitKind::Change, "deny", WaitDecision::Deny, None),
             (
                 WaitKind::Question,
                 "blue",
@@ -326,6 +328,7 @@ mod tests {
         for (kind, word) in [
             (WaitKind::Approval, "yes"),
             (WaitKind::Approval, ""),
+            (WaitKind::Change, "keep"),
             (WaitKind::Budget, "allow"),
             (WaitKind::Budget, "much"),
         ] {

@@ -18,9 +18,8 @@ use std::{
 
 use planck_common::{AgentId, CallId, SessionId, TeamId};
 use planck_toolbox::{
-    CallEnd, Caps, Files, Guards, Invocation, Launcher, Roots, Runner, Sandbox, Shell,
-    ToolCatalogue, ToolOutcome, UndoneChanges, built_in, external, project::ProjectSource,
-    sandbox::SandboxSettings,
+    CallEnd, Caps, Files, Invocation, Launcher, Roots, Runner, Sandbox, Shell, ToolCatalogue,
+    ToolOutcome, built_in, external, project::ProjectSource, sandbox::SandboxSettings,
 };
 use serde_json::{Value, json, value::to_raw_value};
 use tempfile::TempDir;
@@ -45,11 +44,10 @@ impl World {
             Roots::confined(vec![top.path().join("ws")], Vec::new()),
             Caps::default(),
         );
-        let guards = Guards::new(UndoneChanges::in_folder(top.path().join("undone")));
         let shell = Shell::new(
             Launcher::alone(env!("CARGO_BIN_EXE_planck").into()),
             sandbox,
-            guards,
+            None,
             &[],
             Caps::default(),
         );

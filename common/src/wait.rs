@@ -41,6 +41,8 @@ names! {
         ClientTool = "client_tool",
         /// Whether a limit may be exceeded.
         Budget = "budget",
+        /// Whether the changes of protected files are kept that a call made.
+        Change = "change",
     }
     WaitState {
         /// No answer is stored yet.
@@ -73,6 +75,29 @@ names! {
     }
 }
 
+/// A change of a protected file or folder, which a call made and the sandbox could not prevent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ProtectedChange {
+    /// The call that made the change.
+    pub call: CallId,
+    /// The absolute path.
+    pub path: String,
+    pub change: ChangeKind,
+    /// The text of the file now, cut if it is long. Absent if it is no text file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    Added,
+    Changed,
+    Removed,
+}
+
 /// The data of `wait_opened`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -82,7 +107,8 @@ pub struct WaitOpened {
     pub kind: WaitKind,
     /// One line that says what is asked.
     pub title: String,
-    /// For an approval and a client's tool: `tool`, `args` and `effect`.
+    /// For an approval and a client's tool: `tool`, `args` and `effect`. For a change: `tool`, `calls`,
+    /// `changes` and, if the call ran, `result`.
     #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
     pub request: Box<RawValue>,
     /// A hash of the request and of the tool's description. An answer that names another digest is

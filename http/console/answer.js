@@ -13,6 +13,7 @@ const KINDS = {
   question: "Question",
   client_tool: "Tool of the client",
   budget: "Budget",
+  change: "Changed files",
 };
 
 /** Shows a wait with its answer form. `onAnswered` is called with the reply. */
@@ -45,11 +46,22 @@ export function WaitCard({ wait, session, isInline, readOnly, onAnswered, outcom
 function Request({ wait, isInline }) {
   const { request } = wait;
   if (!request || wait.kind === "question" || wait.kind === "budget") return null;
+  if (wait.kind === "change") return html`<${Changes} changes=${request.changes ?? []} />`;
   const { tool, args, why } = request;
   return html`${!isInline && (args
       ? html`<${Arguments} name=${tool} args=${args} />`
       : html`<${Pre} label="What is asked" value=${text(request)} />`)}
     ${why && html`<p class="muted">Asked because ${text(why)}.</p>`}`;
+}
+
+/** The protected files that were changed, with their present text. */
+function Changes({ changes }) {
+  return html`<div class="changes">
+    <p>These files can make other programs run code later, outside of the sandbox. Nothing of the session runs until you decide.</p>
+    ${changes.map((change) => change.text === undefined
+      ? html`<p class="mono">${change.change}: ${text(change.path)}</p>`
+      : html`<${Pre} label=${`${change.change}: ${text(change.path)}`} value=${text(change.text)} />`)}
+  </div>`;
 }
 
 function Approval({ wait, send, isBusy }) {
@@ -112,6 +124,15 @@ function Budget({ wait, send, isBusy }) {
   </div>`;
 }
 
+function Change({ send, isBusy }) {
+  return html`<div class="answer">
+    <div class="row">
+      <button class="primary" disabled=${isBusy} onClick=${() => send({ decision: "allow" })}>Keep the changes</button>
+      <button class="danger" disabled=${isBusy} onClick=${() => send({ decision: "deny" })}>End the session's work</button>
+    </div>
+  </div>`;
+}
+
 function ClientTool({ wait, send, isBusy }) {
   const [value, setValue] = useState("");
   const parsed = /^\s*[[{"]/.test(value) ? parse(value) : { value };
@@ -127,7 +148,7 @@ function ClientTool({ wait, send, isBusy }) {
   </div>`;
 }
 
-const FORMS = { approval: Approval, question: Question, budget: Budget, client_tool: ClientTool };
+const FORMS = { approval: Approval, question: Question, budget: Budget, change: Change, client_tool: ClientTool };
 
 function parse(json) {
   try {

@@ -36,6 +36,10 @@ pub const POSTGRES: &[Migration] = &[
         version: 6,
         sql: include_str!("../postgres/0006_rewind.sql"),
     },
+    Migration {
+        version: 7,
+        sql: include_str!("../postgres/0007_baselines.sql"),
+    },
 ];
 
 /// The migrations of each session's SQLite file.
@@ -55,6 +59,10 @@ pub const SQLITE_SESSION: &[Migration] = &[
     Migration {
         version: 4,
         sql: include_str!("../sqlite/0004_waits.sql"),
+    },
+    Migration {
+        version: 5,
+        sql: include_str!("../sqlite/0005_baselines.sql"),
     },
 ];
 

@@ -20,6 +20,7 @@ mod late;
 mod lookup;
 
 mod base;
+mod baselines;
 mod peers;
 mod placement;
 mod services;

@@ -131,14 +131,14 @@ impl Workspaces {
                 place.dir.display()
             )));
         }
-        if within(&workspace, &place.root).is_some_and(|root| leads_out(&place.dir, root)) {
-            return Err(Refusal::bad_request(format!(
+        let resolved = resolved(&workspace, &place).ok_or_else(|| {
+            Refusal::bad_request(format!(
                 "`dir` {dir} leads out of workspace {workspace} through a link"
-            )));
-        }
+            ))
+        })?;
         Ok(ChosenWorkspace {
             workspace,
-            dir: dir.to_owned(),
+            dir: resolved,
         })
     }
 
@@ -186,11 +186,15 @@ pub fn within<'a>(workspace: &str, root: &'a Path) -> Option<&'a Path> {
     (!workspace.starts_with(LOCAL)).then_some(root)
 }
 
-fn leads_out(dir: &Path, root: &Path) -> bool {
-    match (dir.canonicalize(), root.canonicalize()) {
-        (Ok(dir), Ok(root)) => !dir.starts_with(root),
-        (Err(_), _) | (_, Err(_)) => true,
-    }
+/// Returns the directory without links, as it is stored in the session's record, so that a link
+/// which stands there later is noticed. Returns `None` if it leads out of its workspace.
+fn resolved(workspace: &str, place: &WorkspaceDir) -> Option<String> {
+    let dir = place.dir.canonicalize().ok()?;
+    let below = match within(workspace, &place.root) {
+        Some(root) => dir.strip_prefix(root.canonicalize().ok()?).ok()?,
+        None => &dir,
+    };
+    Some(below.to_str()?.to_owned())
 }
 
 fn stays_inside(dir: &Path) -> bool {
@@ -224,7 +228,7 @@ mod tests {
             one.choose(None, Some(&temp)),
             Ok(chosen("local:box", &temp))
         );
-        assert_eq!(one.choose(Some("code"), Some(".")), Ok(chosen("code", ".")));
+        assert_eq!(one.choose(Some("code"), Some(".")), Ok(chosen("code", "")));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! with `crate::conformance::suite!(its_world().await)`.
 
 mod appends;
+mod baselines;
 pub mod events;
 mod inboxes;
 mod leases;
@@ -76,6 +77,8 @@ cases! {
         a_stopped_agent_takes_no_input
         a_spec_is_replaced_under_its_lease
         leases_are_swept;
+    baselines:
+        baselines_of_changes_and_of_lost_calls_are_undecided;
     appends:
         the_log_is_dense_and_chained
         a_batch_sent_again_is_not_doubled

@@ -1,15 +1,17 @@
-//! The session store. It keeps five kinds of data in SQL, each behind its own trait:
+//! The session store. It keeps six kinds of data in SQL, each behind its own trait:
 //!
 //! - [`SessionRecords`]: the sessions and agents, with their specifications;
 //! - [`Leases`]: which node may write for an agent;
 //! - [`Inbox`]: the prompts, tasks, questions, responses and notes that were sent to an agent;
 //! - [`Log`]: the events of a session;
-//! - [`Waits`]: what agents need from outside, and the answers.
+//! - [`Waits`]: what agents need from outside, and the answers;
+//! - [`Baselines`]: the protected files of workspaces before calls.
 //!
 //! [`sqlite`] serves the nodes of one host, [`postgres`] the nodes of any number of hosts. Both
 //! pass the same conformance suite.
 
 pub mod append;
+mod baselines;
 mod inbox;
 mod leases;
 mod log;
@@ -32,6 +34,7 @@ use async_trait::async_trait;
 use planck_common::reply::{Code, Refusal};
 
 pub use self::{
+    baselines::{Baselines, CallBaseline},
     inbox::{AskOutcome, Inbox, PutResult, TaskRecord},
     leases::{HeldLease, LeaseClaim, LeaseRelease, Leases, Stray},
     log::{Appended, Batch, BatchOutcome, Log, RewindOutcome},
@@ -52,7 +55,7 @@ pub const DRIVER_LOG: &str = "sqlx::postgres::notice=warn";
 /// database holds no lock between two round trips. The exceptions, all in SQLite, are transactions
 /// that create, adopt or remove a session or change the index.
 #[async_trait]
-pub trait SessionStore: SessionRecords + Leases + Inbox + Log + Waits {
+pub trait SessionStore: SessionRecords + Leases + Inbox + Log + Waits + Baselines {
     /// Returns the id of this store, which all nodes of a cluster share.
     async fn id(&self) -> Result<String, StoreError>;
 

@@ -1,6 +1,7 @@
 //! The store in Postgres, for any number of hosts. All sessions share the tables. The methods run
 //! statements and functions of `migrations/postgres`, and each statement has a deadline.
 
+mod baselines;
 mod database;
 mod migrate;
 

@@ -2,6 +2,7 @@
 //! of these files.
 
 mod adopt;
+mod baselines;
 mod db;
 mod decode;
 mod fault;

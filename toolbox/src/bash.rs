@@ -104,8 +104,6 @@ impl Tool for Bash {
             keep: self.shell.caps().bytes,
         };
         let limit = args.timeout.map_or(self.timeout, Duration::from_millis);
-        self.shell
-            .run(launch, &workspace, &[], limit, &call.cancel)
-            .await
+        self.shell.run(launch, &workspace, &[], limit, &call).await
     }
 }

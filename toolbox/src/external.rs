@@ -244,13 +244,7 @@ impl Tool for ExternalTool {
         };
         let readable = std::slice::from_ref(&self.home);
         self.shell
-            .run(
-                launch,
-                &workspace,
-                readable,
-                self.definition.timeout,
-                &call.cancel,
-            )
+            .run(launch, &workspace, readable, self.definition.timeout, &call)
             .await
     }
 }

@@ -49,7 +49,7 @@ pub use files::{Files, spec};
 pub use output::Caps;
 pub use planck_agent::outcome::{ABORTED, CallEnd, ToolOutcome};
 pub use process::{Launcher, ReaperHeartbeat};
-pub use protect::{Guards, UndoneChanges};
+pub use protect::{CallBaselines, StoredBaseline, Wall};
 pub use runner::{CallBounds, Runner};
 pub use sandbox::Sandbox;
 pub use second_judgement::SecondJudgement;

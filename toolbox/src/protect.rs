@@ -1,79 +1,27 @@
 //! Protects files of a workspace that make other programs run code later, outside of the sandbox.
-//! No tool may change these files.
+//! File tools refuse to change them, and bubblewrap mounts those that exist read-only. A process
+//! that can change them nevertheless stops its session: a person decides whether the change is kept.
+//! Nothing is put back, so a tool cannot make the node change files.
 
-mod guard;
-mod record;
-mod restore;
-mod tree;
-mod undone;
+mod baseline;
+mod git;
+mod names;
+mod wall;
 
 use std::{
-    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
 };
 
-pub use guard::{Guard, Guards};
-pub use restore::RestoreReport;
-pub use undone::UndoneChanges;
+pub use wall::{CallBaselines, StoredBaseline, Wall};
 
 use super::workspace::ResolvedPath;
+use names::{GIT, IN_GIT, NAMES};
 
-/// The protected names in the root of a workspace: the settings of Planck, of editors and of other
-/// agents, and the files that shells and git read when they start.
-pub(super) const NAMES: &[&str] = &[
-    ".bash_aliases",
-    ".bash_login",
-    ".bash_logout",
-    ".bash_profile",
-    ".bashrc",
-    ".claude",
-    ".codex",
-    ".cursor",
-    ".devcontainer",
-    ".envrc",
-    ".gitconfig",
-    ".gitmodules",
-    ".idea",
-    ".mcp.json",
-    ".planck",
-    ".profile",
-    ".ssh",
-    ".vscode",
-    ".zed",
-    ".zlogin",
-    ".zlogout",
-    ".zprofile",
-    ".zshenv",
-    ".zshrc",
-];
-
-/// The protected names in `.git`: the hooks, the files that name programs to run, and the file that
-/// redirects git to another folder that contains such hooks and files.
-pub(super) const IN_GIT: &[&str] = &["commondir", "config", "config.worktree", "hooks"];
-
-/// Folders below a protected folder that are neither recorded nor restored. They hold sessions,
-/// which earlier versions kept in the project.
-const SESSIONS: &[&str] = &[".planck/sessions"];
-
-pub(super) const GIT: &str = ".git";
-
-/// Returns whether this path is neither recorded nor restored although it is below a protected
-/// folder. Sample hooks are exempt, because git never runs them.
-fn is_exempt(below: &Path) -> bool {
-    let is_sample =
-        below.starts_with(".git/hooks") && below.extension() == Some(OsStr::new("sample"));
-    is_sample || SESSIONS.iter().any(|exempt| below.starts_with(exempt))
-}
-
-/// Returns the component of a path that forbids file tools to change the file, or `None` if they
-/// may change it. Protected names count in nested folders too. File tools are stricter than the
-/// sandbox: they write nothing in `.git`.
-pub fn refused(place: &ResolvedPath) -> Option<&OsStr> {
-    place.below.iter().find(|part| {
-        let is = |name: &str| part.eq_ignore_ascii_case(name);
-        is(GIT) || NAMES.iter().any(|name| is(name))
-    })
+/// Returns the protected name that a path contains, which forbids file tools to change the file, or
+/// `None` if they may change it.
+pub fn refused(place: &ResolvedPath) -> Option<&'static str> {
+    names::contained(&place.below)
 }
 
 /// Returns the bubblewrap mounts that protect the existing files below a root, in the order in
@@ -84,7 +32,7 @@ pub(super) fn mounts(root: &Path) -> Vec<(&'static str, PathBuf)> {
     let read_only = |path: PathBuf| is_itself(&path).then_some(("--ro-bind", path));
     let mut mounts: Vec<_> = NAMES
         .iter()
-        .filter_map(|name| read_only(root.join(name)))
+        .filter_map(|(name, _)| read_only(root.join(name)))
         .collect();
     match fs::symlink_metadata(&git).map(|found| found.file_type()) {
         // Mounting `.git` on itself keeps it in place, because a mount point cannot be renamed.
@@ -106,28 +54,32 @@ fn is_itself(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    fn refused_part(below: &str) -> Option<String> {
+    fn refused_part(below: &str) -> Option<&'static str> {
         let place = ResolvedPath {
             root: "/ws".into(),
             below: below.into(),
         };
-        refused(&place).map(|part| part.to_string_lossy().into_owned())
+        refused(&place)
     }
 
     #[test]
     fn file_tools_may_not_touch_what_runs_later() {
         for (below, part) in [
             (".git/hooks/post-checkout", Some(".git")),
-            ("deep/er/.GIT/config", Some(".GIT")),
+            ("deep/er/.GIT/config", Some(".git")),
             (".planck/config.toml", Some(".planck")),
             ("a/.vscode/tasks.json", Some(".vscode")),
             (".envrc", Some(".envrc")),
+            ("a/.Cargo/config.toml", Some(".cargo/config.toml")),
+            ("My.code-workspace", Some(".code-workspace")),
+            (".cargo/registry", None),
+            (".config/git", None),
             (".gitignore", None),
             ("src/git/config", None),
             (".github/workflows/ci.yml", None),
             ("profile", None),
         ] {
-            assert_eq!(refused_part(below).as_deref(), part, "{below}");
+            assert_eq!(refused_part(below), part, "{below}");
         }
     }
 }

@@ -9,8 +9,12 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{CallEnd, Invocation, Tool, ToolOutcome, output::Caps, toolbox::Toolbox};
+use super::{
+    CallEnd, Invocation, Tool, ToolOutcome, catalogue::ToolEntry, output::Caps, protect::Wall,
+    toolbox::Toolbox,
+};
 use planck_agent::nul;
+use planck_common::event::ToolEffect;
 
 /// The maximum time that a cancelled tool may take to return its partial result. Killing the
 /// processes of a call takes less.
@@ -47,21 +51,25 @@ pub struct Runner {
     /// Permits for calls that wait for other agents or nodes.
     waiting: Arc<Semaphore>,
     bounds: CallBounds,
+    /// Absent on a node whose tools start no processes.
+    wall: Option<Wall>,
 }
 
 impl Default for Runner {
     fn default() -> Self {
-        Self::new(CallBounds::default())
+        Self::new(CallBounds::default(), None)
     }
 }
 
 impl Runner {
-    pub fn new(bounds: CallBounds) -> Self {
+    /// Creates a runner. Behind a wall, no call runs while changes of protected files are undecided.
+    pub fn new(bounds: CallBounds, wall: Option<Wall>) -> Self {
         let slots = |count: usize| Arc::new(Semaphore::new(count.max(1)));
         Self {
             slots: slots(bounds.at_once),
             waiting: slots(WAITING),
             bounds,
+            wall,
         }
     }
 
@@ -80,6 +88,9 @@ impl Runner {
         if let Some(refusal) = refusal {
             return self.capped(ToolOutcome::error(refusal));
         }
+        if let Some(held) = self.held(entry, &call).await {
+            return self.capped(held);
+        }
         let slots = if entry.tool.waits() {
             &self.waiting
         } else {
@@ -93,6 +104,22 @@ impl Runner {
         let outcome = run_bounded(entry.tool.as_ref(), name, call, self.bounds.timeout).await;
         drop(slot);
         self.capped(outcome)
+    }
+
+    /// Returns the outcome of a call that may not run now, because earlier calls of the session
+    /// changed protected files. Calls without an effect, and those that only wait, run.
+    async fn held(&self, entry: &ToolEntry, call: &Invocation) -> Option<ToolOutcome> {
+        let wall = self.wall.as_ref()?;
+        if entry.tool.waits() || entry.tool.spec().effect == ToolEffect::Pure {
+            return None;
+        }
+        match wall.undecided(&call.session_id).await {
+            Ok(changes) if changes.is_empty() => None,
+            Ok(changes) => Some(ToolOutcome::not_run(changes)),
+            Err(why) => Some(ToolOutcome::error(format!(
+                "not run: cannot tell whether protected files were changed: {why}"
+            ))),
+        }
     }
 
     fn capped(&self, outcome: ToolOutcome) -> ToolOutcome {
@@ -147,6 +174,7 @@ fn stopped(outcome: ToolOutcome) -> ToolOutcome {
     let end = match outcome.end {
         CallEnd::Done => CallEnd::Done,
         CallEnd::Failed | CallEnd::Stopped => CallEnd::Stopped,
+        CallEnd::NotRun => CallEnd::NotRun,
     };
     ToolOutcome { end, ..outcome }
 }
@@ -156,7 +184,7 @@ fn stopped(outcome: ToolOutcome) -> ToolOutcome {
 /// kept.
 fn timed_out(outcome: ToolOutcome, name: &str, limit: Duration) -> ToolOutcome {
     match outcome.end {
-        CallEnd::Done | CallEnd::Failed => outcome,
+        CallEnd::Done | CallEnd::Failed | CallEnd::NotRun => outcome,
         CallEnd::Stopped => {
             let why = format!(
                 "`{name}` was stopped: it took longer than {} ms",

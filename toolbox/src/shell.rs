@@ -8,13 +8,14 @@ use std::{
 
 use nix::{sys::signal::Signal, unistd::Pid};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::{
-    ToolOutcome, environment,
+    Invocation, ToolOutcome, environment,
     output::{Caps, Captured, cut},
     process::{CommandEnd, Finished, Launch, Launcher},
-    protect::{Guard, Guards, RestoreReport},
-    sandbox::{Sandbox, SandboxRefused, Sandboxed},
+    protect::Wall,
+    sandbox::Sandbox,
     workspace::Workspace,
 };
 
@@ -31,7 +32,8 @@ pub struct Shell(Arc<ShellInner>);
 struct ShellInner {
     launcher: Launcher,
     sandbox: Sandbox,
-    guards: Guards,
+    /// Absent if the files of the workspace are not protected.
+    wall: Option<Wall>,
     env: Vec<(OsString, OsString)>,
     caps: Caps,
 }
@@ -42,7 +44,7 @@ impl Shell {
     pub fn new(
         launcher: Launcher,
         sandbox: Sandbox,
-        guards: Guards,
+        wall: Option<Wall>,
         pass_on: &[String],
         caps: Caps,
     ) -> Self {
@@ -50,7 +52,7 @@ impl Shell {
         Self(Arc::new(ShellInner {
             launcher,
             sandbox,
-            guards,
+            wall,
             env,
             caps,
         }))
@@ -65,53 +67,70 @@ impl Shell {
         self.0.env.clone()
     }
 
-    /// Runs a command in the sandbox. Then undoes changes of protected files, unless the
-    /// configuration turned the sandbox off. The command may read `readable` in addition to the
-    /// workspace.
+    /// Runs a command in the sandbox. Then compares the protected files with what they were before.
+    /// The command may read `readable` in addition to the workspace.
     pub(super) async fn run(
         &self,
         launch: Launch,
         workspace: &Workspace,
         readable: &[PathBuf],
         limit: Duration,
+        call: &Invocation,
+    ) -> ToolOutcome {
+        // The files are compared even if the caller no longer waits. The command then ends at once.
+        let cancel = call.cancel.child_token();
+        let _cancelled = cancel.clone().drop_guard();
+        let (shell, call) = (self.clone(), call.clone());
+        let (workspace, readable) = (workspace.clone(), readable.to_vec());
+        let run = async move {
+            let roots = workspace.roots().to_vec();
+            let run = shell.run_confined(launch, workspace, readable, limit, &cancel);
+            let Some(wall) = &shell.0.wall else {
+                return run.await;
+            };
+            let watched = match wall.begin(&call, roots).await {
+                Ok(watched) => watched,
+                Err(why) => return ToolOutcome::error(format!("not run: {why}")),
+            };
+            let outcome = run.await;
+            match wall.end(watched).await {
+                Ok(changes) => ToolOutcome { changes, ..outcome },
+                Err(why) => ToolOutcome::error(format!(
+                    "{}\ncannot tell whether protected files were changed: {why}",
+                    outcome.text
+                )),
+            }
+        };
+        tokio::spawn(run.in_current_span())
+            .await
+            .unwrap_or_else(|panic| ToolOutcome::error(format!("failed: {panic}")))
+    }
+
+    /// Runs a command in the sandbox. All its processes are dead afterwards.
+    async fn run_confined(
+        &self,
+        launch: Launch,
+        workspace: Workspace,
+        readable: Vec<PathBuf>,
+        limit: Duration,
         cancel: &CancellationToken,
     ) -> ToolOutcome {
-        let (shell, workspace, readable) = (self.clone(), workspace.clone(), readable.to_vec());
-        let (sandboxed, guard) =
-            match blocking(move || shell.prepare(launch, &workspace, &readable)).await {
-                Ok(Ok(prepared)) => prepared,
-                Ok(Err(refused)) => return ToolOutcome::error(refused.to_string()),
-                Err(failed) => return failed,
-            };
+        let shell = self.clone();
+        let wrap = move || shell.0.sandbox.wrap(launch, &workspace, &readable);
+        let sandboxed = match blocking(wrap).await {
+            Ok(Ok(sandboxed)) => sandboxed,
+            Ok(Err(refused)) => return ToolOutcome::error(refused.to_string()),
+            Err(failed) => return failed,
+        };
         let dir = sandboxed.launch.dir.display().to_string();
         let outcome = match self.0.launcher.run(&sandboxed.launch, limit, cancel).await {
             Ok(finished) => outcome(finished, limit, self.0.caps),
             Err(why) => ToolOutcome::error(format!("cannot start a process in {dir}: {why}")),
         };
-        let caps = self.0.caps;
-        let undone = blocking(move || {
-            let reports = guard.map(Guard::end).unwrap_or_default();
-            drop(sandboxed);
-            reports
-        });
-        match undone.await {
-            Ok(reports) => noted(outcome, &reports, caps),
+        match blocking(move || drop(sandboxed)).await {
+            Ok(()) => outcome,
             Err(failed) => failed,
         }
-    }
-
-    /// Prepares the sandbox and the guard of protected files. This function accesses files, so it
-    /// may block.
-    fn prepare(
-        &self,
-        launch: Launch,
-        workspace: &Workspace,
-        readable: &[PathBuf],
-    ) -> Result<(Sandboxed, Option<Guard>), SandboxRefused> {
-        // The files are recorded before the sandbox is built, so that the files that bubblewrap
-        // mounts are the recorded ones.
-        let guard = (!self.0.sandbox.is_off()).then(|| self.0.guards.begin(workspace.roots()));
-        Ok((self.0.sandbox.wrap(launch, workspace, readable)?, guard))
     }
 }
 
@@ -122,24 +141,6 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(act)
         .await
         .map_err(|panic| ToolOutcome::error(format!("failed: {panic}")))
-}
-
-/// Adds the reports about changes of protected files to the result, within the limits.
-fn noted(mut outcome: ToolOutcome, reports: &[RestoreReport], caps: Caps) -> ToolOutcome {
-    let notes = reports
-        .iter()
-        .map(|report| format!("{report}\n"))
-        .collect::<String>();
-    if notes.is_empty() {
-        return outcome;
-    }
-    let room = Caps {
-        lines: caps.lines.saturating_sub(notes.lines().count()),
-        bytes: caps.bytes.saturating_sub(notes.len() + 1),
-    };
-    limit(&mut outcome.text, room);
-    section(&mut outcome.text, notes.trim_end());
-    outcome
 }
 
 fn outcome(finished: Finished, limit: Duration, caps: Caps) -> ToolOutcome {

@@ -39,7 +39,10 @@ impl ArgumentCheck for Toolbox {
         let refusal = entry.schema.quick_refusal(tool, args);
         refusal.or_else(|| match entry.tool.spec().wait {
             Some(WaitKind::Question) => outside::refused_question(args),
-            Some(WaitKind::Approval | WaitKind::ClientTool | WaitKind::Budget) | None => None,
+            Some(
+                WaitKind::Approval | WaitKind::ClientTool | WaitKind::Budget | WaitKind::Change,
+            )
+            | None => None,
         })
     }
 }

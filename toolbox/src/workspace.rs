@@ -16,8 +16,8 @@ use super::protect;
 /// The folders that the agents of a node may access.
 #[derive(Debug, Clone)]
 pub struct Roots {
-    /// The workspaces. An agent may access the workspace that contains its working directory. If
-    /// none contains it, the working directory takes the place of the workspace.
+    /// The named workspaces. An agent may access its working directory, which is in one of them or
+    /// elsewhere, and not the rest of the workspace.
     workspaces: Arc<[PathBuf]>,
     /// Folders that every agent may read and change.
     shared: Arc<[PathBuf]>,
@@ -55,7 +55,8 @@ impl Roots {
     }
 
     /// Returns the workspace of an agent with the working directory `dir`. Fails if `dir` cannot be
-    /// resolved, or if `dir` is inside a root but links in `dir` lead out of that root.
+    /// resolved, or if a link stands in place of one of its folders: an agent with access to the
+    /// parent folder may have put it there. The path of a named workspace itself may have links.
     pub fn of(&self, dir: &Path) -> io::Result<Workspace> {
         let real = dir.canonicalize()?;
         if !self.confined {
@@ -65,10 +66,11 @@ impl Roots {
                 readable: Vec::new(),
             });
         }
-        if let Some(root) = self.left(dir, &real) {
-            let (dir, root) = (dir.display(), root.display());
+        if self.without_links(dir) != real {
             return Err(io::Error::other(format!(
-                "{dir} is in the workspace {root}, but a link in it leads out of there"
+                "{} leads to {} through a link; a session works in the folder in which it began",
+                dir.display(),
+                real.display()
             )));
         }
         let readable = self.readable.iter().filter_map(known).collect();
@@ -79,30 +81,18 @@ impl Roots {
         })
     }
 
-    /// Returns the root that contains the path `dir` but not `real`, the path after links are
-    /// resolved, or `None` if there is none. A tool may have replaced its own working directory
-    /// with a link.
-    fn left(&self, dir: &Path, real: &Path) -> Option<PathBuf> {
+    /// Returns the path of `dir` after the links in the path of its named workspace are resolved.
+    fn without_links(&self, dir: &Path) -> PathBuf {
         let roots = self.workspaces.iter().chain(self.shared.iter());
-        let holding = roots
-            .filter_map(|root| Some((root, known(root)?)))
-            .filter(|(root, of)| dir.starts_with(root) || dir.starts_with(of));
-        let innermost = holding.max_by_key(|(root, _)| root.as_os_str().len());
-        innermost
-            .map(|(_, of)| of)
-            .filter(|of| !real.starts_with(of))
+        let holding = roots.filter_map(|root| Some((known(root)?, dir.strip_prefix(root).ok()?)));
+        let innermost = holding.min_by_key(|(_, rest)| rest.as_os_str().len());
+        let path = innermost.map_or_else(|| dir.to_owned(), |(root, rest)| root.join(rest));
+        // The path of the root itself ends with a slash after a join with nothing.
+        path.components().collect()
     }
 
     fn roots_of(&self, dir: &Path) -> Vec<PathBuf> {
-        let workspaces = self
-            .workspaces
-            .iter()
-            .filter_map(known)
-            .filter(|root| dir.starts_with(root));
-        let own = workspaces
-            .max_by_key(|root| root.as_os_str().len())
-            .unwrap_or_else(|| dir.to_owned());
-        std::iter::once(own)
+        std::iter::once(dir.to_owned())
             .chain(self.shared.iter().filter_map(known))
             .collect()
     }
@@ -184,7 +174,7 @@ impl Workspace {
         match protect::refused(&place) {
             Some(part) => Err(PathError::Protected {
                 path: path.into(),
-                part: part.display().to_string(),
+                part: part.into(),
             }),
             None => Ok(place),
         }

@@ -174,7 +174,7 @@ impl World {
         self.read_answers();
     }
 
-    fn events_of(&self, kind: EventKind) -> Vec<Event> {
+    pub fn events_of(&self, kind: EventKind) -> Vec<Event> {
         let rows = self.rows.iter().filter(|row| row.kind == kind);
         rows.map(|row| Event::parse(row.kind, &row.body).unwrap())
             .collect()

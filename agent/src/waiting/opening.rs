@@ -80,7 +80,7 @@ impl Agent {
                     ..opened
                 }
             }
-            WaitKind::ClientTool | WaitKind::Budget => opened,
+            WaitKind::ClientTool | WaitKind::Budget | WaitKind::Change => opened,
         })
     }
 }
@@ -116,7 +116,7 @@ struct Telling<'a> {
     cwd: Option<&'a RawValue>,
 }
 
-fn one_line(text: &str) -> String {
+pub(super) fn one_line(text: &str) -> String {
     let mut line: String = text
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
@@ -130,6 +130,6 @@ fn one_line(text: &str) -> String {
 }
 
 /// Returns the JSON of a value whose serialisation cannot fail.
-fn raw(value: &impl Serialize) -> Box<RawValue> {
+pub(super) fn raw(value: &impl Serialize) -> Box<RawValue> {
     to_raw_value(value).unwrap_or_default()
 }

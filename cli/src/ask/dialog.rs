@@ -70,7 +70,7 @@ impl Dialog {
     /// Returns the questions about a wait, or `None` if a person cannot answer it.
     pub fn of(wait: WaitRow, by: Option<String>, has_editor: bool) -> Option<Self> {
         let entry = match wait.kind {
-            WaitKind::Approval => Entry::OneKey,
+            WaitKind::Approval | WaitKind::Change => Entry::OneKey,
             WaitKind::Question | WaitKind::Budget => Entry::Text(LineInput::default()),
             WaitKind::ClientTool => return None,
         };
@@ -121,7 +121,7 @@ impl Dialog {
                 self.entry = Entry::Reason(LineInput::default());
                 Step::Prompt
             }
-            'e' => self.edit(),
+            'e' if self.is_approval() => self.edit(),
             '?' => Step::Help,
             _ => self.unclear(),
         }
@@ -207,7 +207,10 @@ impl Dialog {
             (_, "?") => Step::Help,
             (_, "deny") | (WaitKind::Budget, "n") => self.deny(""),
             (WaitKind::Budget, limit) => self.raise(limit),
-            (WaitKind::Approval | WaitKind::Question | WaitKind::ClientTool, text) => {
+            (
+                WaitKind::Approval | WaitKind::Question | WaitKind::ClientTool | WaitKind::Change,
+                text,
+            ) => {
                 let options = self.wait.options.as_deref().unwrap_or_default();
                 let number = text.parse::<usize>().ok();
                 let option = number.and_then(|number| options.get(number.checked_sub(1)?));
@@ -280,9 +283,15 @@ impl Dialog {
         self.wait.rule.is_some() && self.args.is_none()
     }
 
+    fn is_approval(&self) -> bool {
+        self.wait.kind == WaitKind::Approval
+    }
+
     fn unclear(&self) -> Step {
         Step::Say(match self.wait.kind {
-            WaitKind::Approval => format!("press one of {}", self.keys().join(", ")),
+            WaitKind::Approval | WaitKind::Change => {
+                format!("press one of {}", self.keys().join(", "))
+            }
             WaitKind::Question | WaitKind::ClientTool => {
                 "type an answer, or deny to give none".into()
             }
@@ -292,10 +301,13 @@ impl Dialog {
 
     fn keys(&self) -> Vec<&'static str> {
         let session = self.covers_session().then_some("a");
+        let edits = self.is_approval().then_some("e");
         ["y"]
             .into_iter()
             .chain(session)
-            .chain(["n", "e", "?"])
+            .chain(["n"])
+            .chain(edits)
+            .chain(["?"])
             .collect()
     }
 
@@ -324,6 +336,10 @@ impl Dialog {
                 vec!["Type a number, or an answer of your own. deny gives no answer.".into()]
             }
             WaitKind::Budget => vec!["Type the new limit. n ends the turn.".into()],
+            WaitKind::Change => vec![
+                "y  keep the changes and go on".into(),
+                "n  end the session's work; nothing is put back".into(),
+            ],
         };
         lines.push(leave.into());
         lines
@@ -364,7 +380,8 @@ impl Dialog {
         let words = words.collect::<Vec<_>>().join(" · ");
         match self.args {
             Some(_) => format!("allow with these arguments? {words}"),
-            None => format!("allow? {words}"),
+            None if self.is_approval() => format!("allow? {words}"),
+            None => format!("keep? {words}"),
         }
     }
 }

@@ -1,7 +1,11 @@
 //! Renders what a wait asks, so that a person can decide about it: a change as a diff, a command as
 //! it runs, other arguments by name.
 
-use planck_common::{command::WaitRow, permission::Rule, wait::WaitKind};
+use planck_common::{
+    command::WaitRow,
+    permission::Rule,
+    wait::{ChangeKind, ProtectedChange, WaitKind},
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 use unicode_width::UnicodeWidthChar as _;
@@ -59,6 +63,7 @@ pub fn block(
             )
         }
         (WaitKind::Question, _) => (wait.title.clone(), None, question(wait, call.as_ref())),
+        (WaitKind::Change, _) => (wait.title.clone(), None, changes(wait)),
         (WaitKind::Approval | WaitKind::ClientTool | WaitKind::Budget, _) => {
             (wait.title.clone(), None, Vec::new())
         }
@@ -80,6 +85,29 @@ pub fn block(
         drawing += &draw(&(Mark::Note, more), style);
     }
     drawing
+}
+
+/// Returns the changed files with their present text.
+fn changes(wait: &WaitRow) -> Vec<Line> {
+    #[derive(Deserialize)]
+    struct Request {
+        changes: Vec<ProtectedChange>,
+    }
+    let Ok(Request { changes }) = serde_json::from_str(wait.request.get()) else {
+        return Vec::new();
+    };
+    let lines = changes.into_iter().flat_map(|change| {
+        let what = match change.change {
+            ChangeKind::Added => "new",
+            ChangeKind::Changed => "changed",
+            ChangeKind::Removed => "removed",
+        };
+        let head = (Mark::Note, format!("{what}: {}", change.path));
+        let text = change.text.unwrap_or_default();
+        let text = text.lines().map(|line| (Mark::Added, line.to_owned()));
+        std::iter::once(head).chain(text).collect::<Vec<_>>()
+    });
+    lines.collect()
 }
 
 /// Renders the complete request as it is stored.

@@ -49,7 +49,7 @@ impl WaitLines {
 
 fn asked(wait: &WaitOpened) -> String {
     let how = match wait.kind {
-        WaitKind::Approval => "allow|deny",
+        WaitKind::Approval | WaitKind::Change => "allow|deny",
         WaitKind::Question | WaitKind::ClientTool => "TEXT",
         WaitKind::Budget => "NEW-LIMIT|deny",
     };

@@ -28,7 +28,7 @@ pub fn answers(open: &[WaitRow], calls: &[ToolPart]) -> Result<Vec<Answer>, Prob
 fn answer(wait: &WaitRow, call: &ToolPart) -> Result<Option<Answer>, Problem> {
     let digest = match wait.kind {
         WaitKind::Approval => approved_digest(wait, call)?,
-        WaitKind::Question | WaitKind::ClientTool | WaitKind::Budget => None,
+        WaitKind::Question | WaitKind::ClientTool | WaitKind::Budget | WaitKind::Change => None,
     };
     let (decision, value, reason) = match (wait.kind, &call.state) {
         (WaitKind::Approval, ToolState::Approved { approved: true, .. }) => {
@@ -52,11 +52,11 @@ fn answer(wait: &WaitRow, call: &ToolPart) -> Result<Option<Answer>, Problem> {
         }
         // No other state is an answer, least of all an approval.
         (
-            WaitKind::Approval | WaitKind::Budget,
+            WaitKind::Approval | WaitKind::Budget | WaitKind::Change,
             ToolState::Output(_) | ToolState::Error(_) | ToolState::Open,
         )
         | (
-            WaitKind::Question | WaitKind::ClientTool | WaitKind::Budget,
+            WaitKind::Question | WaitKind::ClientTool | WaitKind::Budget | WaitKind::Change,
             ToolState::Approved { .. },
         )
         | (WaitKind::Question | WaitKind::ClientTool, ToolState::Open) => return Ok(None),

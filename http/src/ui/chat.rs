@@ -223,7 +223,7 @@ impl<'a> Chat<'a> {
         waits.retain(|wait| {
             let is_answerable = match wait.kind {
                 WaitKind::Approval | WaitKind::Question | WaitKind::ClientTool => true,
-                WaitKind::Budget => false,
+                WaitKind::Budget | WaitKind::Change => false,
             };
             is_answerable && wait.agent_id == self.agent
         });

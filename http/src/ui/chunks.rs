@@ -265,13 +265,13 @@ impl Encoder {
         if let Some(call) = self.calls.get_mut(&wait.id) {
             call.is_of_client = match wait.kind {
                 WaitKind::ClientTool | WaitKind::Question => true,
-                WaitKind::Approval | WaitKind::Budget => false,
+                WaitKind::Approval | WaitKind::Budget | WaitKind::Change => false,
             };
         }
         self.show_call(&wait.id, CallState::Waiting);
         match wait.kind {
             WaitKind::Approval => self.approval_requested(wait),
-            WaitKind::Question | WaitKind::Budget => {
+            WaitKind::Question | WaitKind::Budget | WaitKind::Change => {
                 let part = self.data.wait(wait);
                 self.push(part);
             }

@@ -193,7 +193,7 @@ impl ActorStartup {
         let restored = Agent::restore(setup, memory, Timestamp::now());
         let (agent, effects) = restored.map_err(|error| StoreError::Broken(error.to_string()))?;
         let actor = Actor {
-            runner: Runner::new(parts.calls),
+            runner: Runner::new(parts.calls, Some(parts.wall.clone())),
             saves: Saves::new(writer(&parts, &identity), hold),
             agent,
             toolbox: Arc::new(toolbox),

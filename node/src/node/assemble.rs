@@ -149,9 +149,13 @@ async fn open_connected(
 ) -> Result<RunningNode, AssemblyError> {
     let id = instance::take();
     // The trial of the sandbox waits for a process, and the store is opened meanwhile.
-    let (tools, store) = tokio::try_join!(
-        tools::build(config, &connection.bus),
-        store::open(config, &id)
+    let (launching, store) = tokio::join!(tools::try_launching(config), store::open(config, &id));
+    let store = store?;
+    let tools = tools::build(
+        config,
+        &connection.bus,
+        launching,
+        crate::baselines::wall(&store),
     )?;
     let resources = AgentResources {
         tools,

@@ -14,6 +14,8 @@ use planck_common::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+mod changes;
+
 use super::{Sessions, author::checked_author, prompt::bounded};
 use crate::{
     agent::permission::{self, CallFacts},
@@ -48,9 +50,11 @@ impl Sessions {
         self.check_permitted(session, &answer).await?;
         let most = self.limits.max_prompt;
         let (answered, agent) = store_answer(&*self.store, most, session, answer).await?;
-        if let Some(agent) = agent {
-            self.wake(&session.id, &agent).await;
-        }
+        let Some(agent) = agent else {
+            return Ok(answered);
+        };
+        self.wake(&session.id, &agent).await;
+        self.follow(session, &answered).await?;
         Ok(answered)
     }
 
@@ -103,7 +107,7 @@ struct AskedCall {
     effect: ToolEffect,
 }
 
-/// Stores the answer to a wait. Returns the agent to wake if the answer was not stored before. No
+/// Stores the answer to a wait, and keeps the changes that it allows. Returns the agent to wake if the answer was not stored before. No
 /// part of the answer may have more than `most` bytes.
 pub async fn store_answer(
     store: &dyn SessionStore,
@@ -117,6 +121,9 @@ pub async fn store_answer(
     let given = checked(&row, answer, most).await?;
     match store.answer(&session.id, &id, &row.digest, &given).await? {
         AnswerOutcome::Answered { agent, .. } => {
+            if given.decision == WaitDecision::Allow {
+                changes::keep(store, &row).await?;
+            }
             let answered = Answered {
                 wait: id,
                 state: WaitState::Answered,
@@ -186,7 +193,9 @@ async fn checked(row: &WaitRow, answer: Answer, most: u64) -> Result<WaitAnswer,
 /// Returns a refusal if the decision does not fit the kind of the wait.
 fn check_decision(row: &WaitRow, decision: WaitDecision) -> Result<(), Refusal> {
     let fitting: &[WaitDecision] = match row.kind {
-        WaitKind::Approval | WaitKind::Budget => &[WaitDecision::Allow, WaitDecision::Deny],
+        WaitKind::Approval | WaitKind::Budget | WaitKind::Change => {
+            &[WaitDecision::Allow, WaitDecision::Deny]
+        }
         WaitKind::Question => &[WaitDecision::Answer, WaitDecision::Deny],
         WaitKind::ClientTool => &[
             WaitDecision::Answer,
@@ -252,7 +261,7 @@ async fn check_schema(row: &WaitRow, given: Option<&RawValue>) -> Result<(), Ref
     let why = match row.kind {
         _ if mistakes.is_empty() => return Ok(()),
         WaitKind::Budget => too_low(row),
-        WaitKind::Approval | WaitKind::Question | WaitKind::ClientTool => {
+        WaitKind::Approval | WaitKind::Question | WaitKind::ClientTool | WaitKind::Change => {
             format!("the answer does not fit: {}", mistakes.join("; "))
         }
     };

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::{Caps, Guards, Launcher, Sandbox, UndoneChanges, testing::World};
+use crate::{Caps, Launcher, Sandbox, testing::World};
 
 fn faults(text: &str) -> String {
     let faults = Definition::parse(text).unwrap_err();
@@ -73,11 +73,10 @@ fn bad_descriptions_are_skipped() {
     world.write("tools/c-binary/TOOL.json", b"\xff\xfe");
     world.write("tools/no-tool/README.md", "");
     world.write("tools/file", "");
-    let guards = Guards::new(UndoneChanges::in_folder(world.at("undone")));
     let shell = Shell::new(
         Launcher::alone("planck".into()),
         Sandbox::off(),
-        guards,
+        None,
         &[],
         Caps::default(),
     );

@@ -137,7 +137,7 @@ async fn calls_at_once_are_limited() {
             ..MisbehavingTool::new()
         };
         let most = odd.most.clone();
-        let (runner, toolbox) = (Runner::new(bounds(3)), toolbox(odd));
+        let (runner, toolbox) = (Runner::new(bounds(3), None), toolbox(odd));
         let calls = (0..WAITING + 9)
             .map(|_| runner.run(&toolbox, "odd", world.call(&json!({"do": "count"}))));
         assert!(
@@ -153,7 +153,10 @@ async fn calls_at_once_are_limited() {
 #[tokio::test]
 async fn a_call_that_waits_for_a_slot_can_be_aborted() {
     let world = World::new();
-    let (runner, toolbox) = (Runner::new(bounds(1)), toolbox(MisbehavingTool::new()));
+    let (runner, toolbox) = (
+        Runner::new(bounds(1), None),
+        toolbox(MisbehavingTool::new()),
+    );
     let waiting = world.call(&json!({"do": "answer"}));
     waiting.cancel.cancel();
     let first = runner.run(&toolbox, "odd", world.call(&json!({"do": "count"})));

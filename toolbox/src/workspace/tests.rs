@@ -21,19 +21,19 @@ fn world() -> World {
 fn paths_are_resolved_to_their_real_files() {
     let world = world();
     let workspace = Roots::confined(vec![world.at("ws")], Vec::new())
-        .of(&world.at("ws/deep"))
+        .of(&world.at("ws"))
         .unwrap();
     for (path, real) in [
-        ("er/file", "deep/er/file"),
-        ("../file", "file"),
-        ("./er/../er/./file", "deep/er/file"),
-        ("new", "deep/new"),
-        ("new/er/file", "deep/new/er/file"),
-        ("../to-file", "file"),
-        ("../to-deep/file", "deep/er/file"),
-        ("../to-deep/new", "deep/er/new"),
-        ("../to-deep/../new", "deep/new"),
-        ("..", ""),
+        ("deep/er/file", "deep/er/file"),
+        ("deep/../file", "file"),
+        ("./deep/er/../er/./file", "deep/er/file"),
+        ("new", "new"),
+        ("new/er/file", "new/er/file"),
+        ("to-file", "file"),
+        ("to-deep/file", "deep/er/file"),
+        ("to-deep/new", "deep/er/new"),
+        ("to-deep/../new", "deep/new"),
+        ("deep/..", ""),
         (&world.at("ws/file").display().to_string(), "file"),
     ] {
         assert_eq!(
@@ -78,7 +78,7 @@ fn no_path_leads_out_of_the_workspace() {
 }
 
 #[test]
-fn the_root_is_the_workspace_around_the_directory_or_the_directory_itself() {
+fn the_root_is_the_working_directory() {
     let world = world();
     let roots = |workspaces: &[&str], shared: &[&str]| {
         let all = |paths: &[&str]| paths.iter().map(|path| world.at(path)).collect();
@@ -89,13 +89,11 @@ fn the_root_is_the_workspace_around_the_directory_or_the_directory_itself() {
     };
     let real = |path: &str| world.at(path).canonicalize().unwrap();
     assert_eq!(roots(&[], &[]), [real("ws/deep/er")]);
-    assert_eq!(roots(&["ws"], &[]), [real("ws")]);
+    assert_eq!(roots(&["ws"], &[]), [real("ws/deep/er")]);
     assert_eq!(
-        roots(&["ws", "ws/deep", "out"], &[]),
-        [real("ws/deep")],
-        "the narrowest"
+        roots(&["ws"], &["out", "none"]),
+        [real("ws/deep/er"), real("out")]
     );
-    assert_eq!(roots(&["ws"], &["out", "none"]), [real("ws"), real("out")]);
     assert!(
         Roots::unconfined()
             .of(&world.at("ws"))
@@ -103,6 +101,20 @@ fn the_root_is_the_workspace_around_the_directory_or_the_directory_itself() {
             .place("/etc/passwd")
             .is_ok()
     );
+}
+
+#[test]
+fn a_link_in_place_of_the_directory_is_refused() {
+    let world = world();
+    world.link("named", world.at("ws"));
+    let roots = Roots::confined(vec![world.at("named")], Vec::new());
+    let real = world.at("ws/deep").canonicalize().unwrap();
+    assert_eq!(roots.of(&world.at("named/deep")).unwrap().dir(), real);
+    assert!(roots.of(&world.at("named")).is_ok());
+    for link in ["ws/to-deep", "named/to-deep", "named/to-out"] {
+        let refused = roots.of(&world.at(link)).unwrap_err().to_string();
+        assert!(refused.contains("through a link"), "{link}: {refused}");
+    }
 }
 
 #[test]

@@ -271,7 +271,7 @@ impl SegmentState {
                 self.push(called);
                 self.rest();
             }
-            WaitKind::Approval | WaitKind::Question | WaitKind::Budget => {
+            WaitKind::Approval | WaitKind::Question | WaitKind::Budget | WaitKind::Change => {
                 let (id, title) = (wait.id.clone(), wait.title.clone());
                 self.push(SegmentEvent::Waits { id, title });
                 self.rest();

@@ -13,16 +13,13 @@ use crate::{
 use planck_toolbox::project::{NameClash, ProjectSource, SourcePart};
 use planck_toolbox::skill::{self, Skills};
 use planck_toolbox::{
-    BadTool, CallBounds, Caps, Files, Guards, Launcher, ReaperHeartbeat, Roots, Sandbox, Shell,
-    Tool, ToolCatalogue, UndoneChanges, built_in,
+    BadTool, CallBounds, Caps, Files, Launcher, ReaperHeartbeat, Roots, Sandbox, Shell, Tool,
+    ToolCatalogue, Wall, built_in,
     cgroup::Groups,
     external, file_tools,
     reap::CommandLimits,
     sandbox::{self, Demand},
 };
-
-/// The folder in the data directory for the undone versions of protected files.
-const UNDONE: &str = "undone";
 
 /// The tools and skills that are available to the agents of this node.
 pub(super) struct NodeTools {
@@ -34,21 +31,36 @@ pub(super) struct NodeTools {
     pub(super) clashes: Vec<NameClash>,
 }
 
-pub(super) async fn build(config: &Config, bus: &Arc<dyn Bus>) -> Result<NodeTools, AssemblyError> {
+/// The control groups and the sandbox that this machine offers for processes.
+pub(super) struct Launching {
+    groups: Option<Groups>,
+    sandbox: Sandbox,
+}
+
+/// Tries which control groups and which sandbox this machine offers.
+pub(super) async fn try_launching(config: &Config) -> Launching {
+    let (groups, sandbox) = tokio::join!(groups(config), sandbox(config));
+    Launching { groups, sandbox }
+}
+
+pub(super) fn build(
+    config: &Config,
+    bus: &Arc<dyn Bus>,
+    Launching { groups, sandbox }: Launching,
+    wall: Wall,
+) -> Result<NodeTools, AssemblyError> {
     let (skills, of_skills) = skills(config);
     let files = Files::new(roots(config), caps(config));
     let heartbeat = heartbeat(config);
-    let (groups, sandbox) = tokio::join!(groups(config), sandbox(config));
     let launcher = Launcher::of_this_binary(heartbeat.clone())
         .limited(limits(config))
         .grouped(groups);
     check(&sandbox)?;
-    let undone = UndoneChanges::in_folder(config.node.data_dir.join(UNDONE));
-    undone.prune();
+    let wall = (!sandbox.is_off()).then_some(wall);
     let shell = Shell::new(
         launcher,
         sandbox,
-        Guards::new(undone),
+        wall,
         &config.tools.pass_environment,
         caps(config),
     );

@@ -11,18 +11,24 @@ mod roots;
 use std::{env, fs, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use planck_common::{
+    InputId, SessionId,
+    command::{SessionVerb, SessionsVerb, Started, WaitRow, Waits},
+};
 use planck_scripted_model::{Reply, Script};
 use planck_tests::{
     bubblewrap::bubblewrap,
+    caller::{session_at, sessions},
+    eventually::within,
     node::Node,
+    recorder::ends,
     world::{Backend, World},
 };
 use serde_json::{Value, json};
 
 use crate::teams::scene::{by, member};
 
-/// The time that a command has, in milliseconds. Some commands create thousands of files, and as many
-/// are then put back, which takes many seconds on a busy disk.
+/// The time that a command has, in milliseconds. Some commands create thousands of files.
 const TIMEOUT_MS: u64 = 60_000;
 /// How long a test waits for the end of a turn with one command.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -81,6 +87,15 @@ impl Walled {
         })
     }
 
+    /// Kills the node, and starts another one in its place.
+    pub async fn restart(&mut self) -> Result<()> {
+        self.node.kill().await?;
+        let bubblewrap = self.tier.bubblewrap.as_str();
+        let settings = [("PLANCK_TOOLS_BUBBLEWRAP", bubblewrap)];
+        self.node = self.world.node_with(&settings).await?;
+        Ok(())
+    }
+
     /// Has the agent make these calls one after the other, and returns their results.
     pub async fn calls(&self, calls: &[(&str, Value)]) -> Result<Vec<String>> {
         let replies = calls
@@ -115,6 +130,56 @@ impl Walled {
             .calls(&[("bash", json!({ "command": command, "timeout": TIMEOUT_MS }))])
             .await?;
         said.into_iter().next().context("the call did not end")
+    }
+
+    /// Has an agent of a new session run a command. Returns the session, and the wait that the call
+    /// opened, if it did not end.
+    pub async fn bash_or_wait(&self, command: &str) -> Result<(Started, Option<WaitRow>)> {
+        let calls = [
+            Reply::call("bash", json!({ "command": command, "timeout": TIMEOUT_MS })),
+            Reply::text("done"),
+        ];
+        let script = Script::new().without_auth().rounds(by("agent"), calls);
+        self.world.model.set_script(script);
+        let agent = member("agent", &["bash"]);
+        let start = json!({ "dir": self.world.dir(), "members": [agent], "prompt": "go" });
+        let started = self.world.caller.start(&start).await?;
+        let prompt = started.prompt_id.clone().context("no prompt")?;
+        let wait = self.ended_or_waits(&started.session_id, &prompt).await?;
+        Ok((started, wait))
+    }
+
+    /// Waits until the turn that consumed an input has ended or waits, and returns its wait.
+    pub async fn ended_or_waits(
+        &self,
+        session: &SessionId,
+        input: &InputId,
+    ) -> Result<Option<WaitRow>> {
+        let found = within(PATIENCE, "the turn ends or waits", async || {
+            let waits = self.waits(session).await.ok()?;
+            if let Some(wait) = waits.into_iter().next() {
+                return Some(Some(wait));
+            }
+            let log = self.world.caller.log(session, 1).await.ok()?;
+            log.iter()
+                .any(|envelope| ends(envelope, input))
+                .then_some(None)
+        });
+        found.await
+    }
+
+    pub async fn waits(&self, session: &SessionId) -> Result<Vec<WaitRow>> {
+        let filter = json!({ "session": session });
+        let to = sessions(SessionsVerb::Waits);
+        let waits: Waits = self.world.caller.read(&to, &filter).await?;
+        Ok(waits.waits)
+    }
+
+    pub async fn answer(&self, wait: &WaitRow, decision: &str) -> Result<()> {
+        let to = session_at(&wait.session_id, SessionVerb::Answer);
+        let answer = json!({ "wait": wait.id, "decision": decision, "digest": wait.digest });
+        self.world.caller.ask::<Value>(&to, &answer).await?;
+        Ok(())
     }
 
     /// Runs each attempt by itself. Attempts marked `+` must succeed, which shows that attempts of

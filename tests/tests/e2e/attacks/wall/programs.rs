@@ -1,6 +1,6 @@
 //! Ordinary programs in the sandbox. The sandbox is useful only if they work.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use planck_tests::world::Backend;
 
 use super::{Walled, has, tiers};
@@ -62,16 +62,19 @@ async fn ordinary_programs_work() -> Result<()> {
     Ok(())
 }
 
-/// `git init` in a workspace without a repository is ordinary work, and must produce a usable
-/// repository.
+/// `git init` in a workspace without a repository is ordinary work. It asks, because the repository
+/// has settings, and must produce a usable one.
 #[tokio::test(flavor = "multi_thread")]
-async fn new_repository_works_though_its_settings_are_not_kept() -> Result<()> {
+async fn new_repository_works_when_its_settings_are_kept() -> Result<()> {
     if !has("git") {
         return Ok(());
     }
     for tier in tiers() {
         let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
-        walled.bash("git init -q -b main .").await?;
+        let (_, wait) = walled.bash_or_wait("git init -q -b main .").await?;
+        walled
+            .answer(&wait.context("nothing waits")?, "allow")
+            .await?;
         let said =
             walled.bash("git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x && git log --oneline | wc -l").await?;
         assert_eq!(

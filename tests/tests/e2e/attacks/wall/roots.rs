@@ -4,10 +4,12 @@
 use std::fs;
 
 use anyhow::Result;
+use planck_scripted_model::{Reply, Script};
 use planck_tests::world::Backend;
 use serde_json::json;
 
 use super::{Walled, put, tiers};
+use crate::teams::scene::{by, member};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn skills_are_read_and_never_written() -> Result<()> {
@@ -53,62 +55,44 @@ async fn skills_are_read_and_never_written() -> Result<()> {
     Ok(())
 }
 
-/// The agent works in a folder below its workspace, and replaces that folder by a link to the
-/// user's files.
+/// A session in the parent folder replaces the folder of another session by a link to the user's
+/// files.
 #[tokio::test(flavor = "multi_thread")]
 async fn working_directory_that_becomes_a_link_leads_nowhere() -> Result<()> {
     for tier in tiers() {
-        let world = planck_tests::world::World::start(
-            Backend::Sqlite,
-            planck_scripted_model::Script::new(),
-        )
-        .await?;
-        let (top, dir) = (world.folder().join("top"), world.dir());
-        put(world.folder().join("keys/id"), "key")?;
-        fs::create_dir_all(&top)?;
-        fs::rename(&dir, top.join("work"))?;
-        std::os::unix::fs::symlink("top/work", &dir)?;
-        let roots = top.display().to_string();
-        let workspaces = format!("[workspaces]\ntop = {roots:?}\n");
-        put(world.folder().join(".planck/config.toml"), &workspaces)?;
-        let walled = Walled::start_in(world, &tier, &[]).await?;
+        let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
         let keys = walled.outside("keys");
-        let swap = format!(
-            "mv {0} {0}.old && ln -s {1} {0}",
-            top.join("work").display(),
-            keys.display()
-        );
-        let recorder = walled.world.record().await?;
-        let calls = [
-            planck_scripted_model::Reply::call("bash", json!({ "command": swap })),
-            planck_scripted_model::Reply::call("read", json!({ "path": "id" })),
-            planck_scripted_model::Reply::call("bash", json!({ "command": "cat id" })),
-            planck_scripted_model::Reply::call(
-                "write",
-                json!({ "path": "new", "content": "evil" }),
-            ),
-            planck_scripted_model::Reply::text("done"),
-        ];
-        let script = planck_scripted_model::Script::new()
-            .without_auth()
-            .rounds(crate::teams::scene::by("agent"), calls);
-        walled.world.model.set_script(script);
-        let agent = crate::teams::scene::member("agent", &["bash", "read", "write"]);
-        let start = json!({ "dir": top.join("work"), "members": [agent], "prompt": "go" });
+        put(keys.join("id"), "key")?;
+        let work = walled.world.dir().join("work");
+        fs::create_dir_all(&work)?;
+        let start =
+            json!({ "dir": work, "members": [member("agent", &["bash", "read", "write"])] });
         let started = walled.world.caller.start(&start).await?;
-        recorder
-            .answered(started.prompt_id.as_ref().unwrap())
+        let swap = format!("mv work work.old && ln -s {} work", keys.display());
+        walled.bash(&swap).await?;
+        assert!(fs::read_link(&work).is_ok(), "{tier:?}: the link was made");
+
+        let calls = [
+            Reply::call("read", json!({ "path": "id" })),
+            Reply::call("bash", json!({ "command": "cat id" })),
+            Reply::call("write", json!({ "path": "new", "content": "evil" })),
+            Reply::text("done"),
+        ];
+        let script = Script::new().without_auth().rounds(by("agent"), calls);
+        walled.world.model.set_script(script);
+        let recorder = walled.world.record().await?;
+        let accepted = walled
+            .world
+            .caller
+            .prompt(&started.session_id, "go")
             .await?;
+        recorder.answered(&accepted.prompt_id).await?;
         let log = walled.world.caller.log(&started.session_id, 1).await?;
         let log = serde_json::to_string(&log)?;
-        assert!(
-            fs::read_link(top.join("work")).is_ok(),
-            "{tier:?}: the link was made"
-        );
-        assert!(
-            log.contains("a link in it leads out of there"),
-            "{tier:?}: {log}"
-        );
+        let refused = log
+            .matches("a session works in the folder in which it began")
+            .count();
+        assert!(refused >= 3, "{tier:?}: {log}");
         assert!(
             !log.contains("\"key\"") && !keys.join("new").exists(),
             "{tier:?}: {log}"

@@ -1,0 +1,221 @@
+//! Compares the protected files of a root before and after each call that starts processes. The
+//! state before the call is stored until the call has ended without a change, or a person has kept
+//! the change. So a node that is killed loses nothing: the session's next call compares again.
+
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use planck_common::{
+    AgentId, CallId, SessionId,
+    wait::{ChangeKind, ProtectedChange},
+};
+
+use super::baseline::{Baseline, text_at};
+use crate::Invocation;
+
+/// The maximum number of bytes of a changed file that are shown, and of all changed files together.
+const MOST_TEXT: usize = 16 << 10;
+const MOST_TEXTS: usize = 64 << 10;
+
+/// The maximum number of changes that are shown.
+const MOST_CHANGES: usize = 100;
+
+/// Stores the baselines of calls, where all nodes that may continue a session find them.
+#[async_trait]
+pub trait CallBaselines: Send + Sync {
+    /// Stores the baselines of a call that is about to start. If those of an earlier try of the call
+    /// are stored, they stay.
+    async fn put(&self, session: &SessionId, baseline: StoredBaseline) -> Result<(), String>;
+
+    /// Returns the baselines of calls that ended with a change, and of calls that ran when their
+    /// node was lost.
+    async fn undecided(&self, session: &SessionId) -> Result<Vec<StoredBaseline>, String>;
+
+    /// Records that a call ended with a change.
+    async fn changed(&self, session: &SessionId, call: &CallId) -> Result<(), String>;
+
+    async fn remove(&self, session: &SessionId, calls: &[CallId]) -> Result<(), String>;
+}
+
+/// The baselines of one call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredBaseline {
+    pub call: CallId,
+    pub agent: AgentId,
+    pub epoch: i64,
+    /// The baseline of each root, as JSON.
+    pub roots: String,
+}
+
+/// The wall around the protected files. Clones share the store.
+#[derive(Clone)]
+pub struct Wall(Arc<dyn CallBaselines>);
+
+impl fmt::Debug for Wall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Wall")
+    }
+}
+
+type Baselines = BTreeMap<PathBuf, Baseline>;
+
+/// A call that is being watched.
+pub(crate) struct WatchedCall {
+    session: SessionId,
+    call: CallId,
+    before: Baselines,
+}
+
+impl Wall {
+    pub fn new(store: Arc<dyn CallBaselines>) -> Self {
+        Self(store)
+    }
+
+    /// Returns the changes of earlier calls of a session about which no person has decided. No call
+    /// of the session may run until then. A change that was put back needs no decision.
+    pub async fn undecided(&self, session: &SessionId) -> Result<Vec<ProtectedChange>, String> {
+        let stored = self.0.undecided(session).await?;
+        if stored.is_empty() {
+            return Ok(Vec::new());
+        }
+        let compared = blocking(move || stored.into_iter().map(compare).collect::<Vec<_>>());
+        let mut changes = Vec::new();
+        let mut unchanged = Vec::new();
+        for (call, found) in compared.await? {
+            match found.is_empty() {
+                true => unchanged.push(call),
+                false => changes.extend(found),
+            }
+        }
+        if !unchanged.is_empty() {
+            self.0.remove(session, &unchanged).await?;
+        }
+        Ok(bounded(changes))
+    }
+
+    /// Records the protected files before a call starts.
+    pub(crate) async fn begin(
+        &self,
+        call: &Invocation,
+        roots: Vec<PathBuf>,
+    ) -> Result<WatchedCall, String> {
+        let before = blocking(move || take(roots)).await?;
+        let before = before.map_err(|why| format!("cannot read its workspace: {why}"))?;
+        let stored = StoredBaseline {
+            call: call.call_id.clone(),
+            agent: call.agent_id.clone(),
+            epoch: call.epoch,
+            roots: serde_json::to_string(&before).map_err(|why| why.to_string())?,
+        };
+        self.0.put(&call.session_id, stored).await?;
+        Ok(WatchedCall {
+            session: call.session_id.clone(),
+            call: call.call_id.clone(),
+            before,
+        })
+    }
+
+    /// Returns what changed since [`begin`](Self::begin). All processes of the call must be dead. If
+    /// this cannot be told, the error says why, and the next call of the session tries again.
+    pub(crate) async fn end(&self, watched: WatchedCall) -> Result<Vec<ProtectedChange>, String> {
+        let WatchedCall {
+            session,
+            call,
+            before,
+        } = watched;
+        let of = call.clone();
+        let changes = blocking(move || changes(&of, &before)).await?;
+        if changes.is_empty() {
+            self.0.remove(&session, &[call]).await?;
+        } else {
+            tracing::warn!(%session, %call, paths = ?paths(&changes), "a call changed protected files");
+            self.0.changed(&session, &call).await?;
+        }
+        Ok(bounded(changes))
+    }
+}
+
+fn paths(changes: &[ProtectedChange]) -> Vec<&str> {
+    changes.iter().map(|change| &*change.path).collect()
+}
+
+fn take(roots: Vec<PathBuf>) -> io::Result<Baselines> {
+    let taken = roots.into_iter().map(|root| {
+        let baseline = Baseline::take(&root)?;
+        Ok((root, baseline))
+    });
+    taken.collect()
+}
+
+/// Compares the roots of a stored call with what they are now. A root that is another folder is left
+/// out: the session has moved to a machine with a workspace of its own.
+fn compare(stored: StoredBaseline) -> (CallId, Vec<ProtectedChange>) {
+    let Ok(mut before) = serde_json::from_str::<Baselines>(&stored.roots) else {
+        return (stored.call, Vec::new());
+    };
+    before.retain(|root, before| Baseline::take(root).is_ok_and(|now| now.is_of_folder(before)));
+    let changes = changes(&stored.call, &before);
+    (stored.call, changes)
+}
+
+fn changes(call: &CallId, before: &Baselines) -> Vec<ProtectedChange> {
+    let changes = before.iter().flat_map(|(root, before)| {
+        let changed = match Baseline::take(root) {
+            Ok(now) => now.changes_since(before),
+            // A root that cannot be read counts as changed.
+            Err(_) => vec![(PathBuf::new(), ChangeKind::Changed)],
+        };
+        changed.into_iter().map(|(path, change)| ProtectedChange {
+            call: call.clone(),
+            text: text_at(root, &path).map(shortened),
+            path: joined(root, &path),
+            change,
+        })
+    });
+    changes.collect()
+}
+
+fn joined(root: &Path, path: &Path) -> String {
+    let whole = match path.as_os_str().is_empty() {
+        true => root.to_owned(),
+        false => root.join(path),
+    };
+    whole.to_string_lossy().into_owned()
+}
+
+fn shortened(mut text: String) -> String {
+    if text.len() > MOST_TEXT {
+        text.truncate(text.floor_char_boundary(MOST_TEXT));
+        text.push('…');
+    }
+    text
+}
+
+/// Leaves out texts and then changes beyond the maximum, so that they fit into an event.
+fn bounded(mut changes: Vec<ProtectedChange>) -> Vec<ProtectedChange> {
+    changes.truncate(MOST_CHANGES);
+    let mut left = MOST_TEXTS;
+    for change in &mut changes {
+        let length = change.text.as_ref().map_or(0, String::len);
+        match left.checked_sub(length) {
+            Some(rest) => left = rest,
+            None => change.text = None,
+        }
+    }
+    changes
+}
+
+async fn blocking<T: Send + 'static>(
+    act: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    let done = tokio::task::spawn_blocking(act).await;
+    done.map_err(|panic| format!("failed: {panic}"))
+}
+
+#[cfg(test)]
+mod tests;
