@@ -34,15 +34,11 @@ pub async fn folders(config: &Config) -> Vec<DoctorFinding> {
 /// inside it.
 pub async fn sandbox(config: &Config) -> Vec<DoctorFinding> {
     let sandbox = node::sandbox(config).await;
-    let remedy = "use Linux 6.12 or later with Landlock, or install bubblewrap (`apt-get install bubblewrap`) and allow \
-                  unprivileged user namespaces (`sysctl kernel.unprivileged_userns_clone=1`)";
+    let of_bubblewrap = sandbox.remedy();
+    let remedy = format!("for bubblewrap: {of_bubblewrap}; or use Linux 6.12 with Landlock");
     let whole = match (sandbox.refuses(), sandbox.is_off(), sandbox.is_open()) {
         (true, ..) => DoctorFinding::bad("sandbox", sandbox.to_string(), remedy),
-        (_, true, _) => DoctorFinding::note(
-            "sandbox",
-            sandbox.to_string(),
-            "tools can do all that you can; take the setting out",
-        ),
+        (_, true, _) => DoctorFinding::note("sandbox", sandbox.to_string(), sandbox.remedy()),
         (.., true) => DoctorFinding::note("sandbox", sandbox.to_string(), remedy),
         _ if !sandbox.gaps().is_empty() => {
             let gaps = sandbox.gaps().join(", ");
@@ -52,7 +48,12 @@ pub async fn sandbox(config: &Config) -> Vec<DoctorFinding> {
                 remedy,
             )
         }
-        _ => DoctorFinding::good("sandbox", sandbox.to_string()),
+        _ if of_bubblewrap.is_empty() => DoctorFinding::good("sandbox", sandbox.to_string()),
+        _ => DoctorFinding::note(
+            "sandbox",
+            sandbox.to_string(),
+            format!("for bubblewrap, which confines more: {of_bubblewrap}"),
+        ),
     };
     let hidden = hidden(&sandbox);
     std::iter::once(whole).chain(hidden).collect()
