@@ -1,12 +1,17 @@
 //! Checks the folders, programs and limits of this machine.
 
-use std::path::Path;
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use nix::{
     sys::resource::{Resource, getrlimit},
     unistd::{AccessFlags, access},
 };
+use tokio::{process::Command, time::timeout};
 
 use super::DoctorFinding;
 use planck_host::folder_trial;
@@ -16,6 +21,10 @@ use planck_toolbox::{Sandbox, cgroup::Delegated};
 
 /// The number of files that a node with many agents has to open at once.
 const FILES: u64 = 4096;
+
+/// The setting of `git`, of which it reads only the user's own, and how long the answer may take.
+const BARE_REPOSITORIES: &str = "safe.bareRepository";
+const GIT_PATIENCE: Duration = Duration::from_secs(5);
 
 pub fn all(config: &Config) -> Vec<DoctorFinding> {
     vec![groups(), files(), limits(config), nats_cli()]
@@ -174,12 +183,52 @@ fn groups() -> DoctorFinding {
     }
 }
 
-fn nats_cli() -> DoctorFinding {
+/// Checks whether the user's own `git` runs programs that the settings of a bare repository name. A
+/// tool can create such a repository anywhere below its workspace. Other settings do not help: a
+/// repository's own come before those of the user.
+pub async fn git() -> Vec<DoctorFinding> {
+    let Some(git) = program("git") else {
+        return Vec::new();
+    };
+    let asked = Command::new(git)
+        .args([
+            "config",
+            "--global",
+            "--includes",
+            "--get",
+            BARE_REPOSITORIES,
+        ])
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    match timeout(GIT_PATIENCE, asked).await {
+        Ok(Ok(told)) if told.stdout.trim_ascii() == b"explicit" => {
+            vec![DoctorFinding::good(
+                "git",
+                "uses no bare repository that it comes upon",
+            )]
+        }
+        _ => vec![DoctorFinding::note(
+            "git",
+            "your own git uses a bare repository that it comes upon, and a tool can make one in a folder of its workspace",
+            format!(
+                "`git config --global {BARE_REPOSITORIES} explicit` before you run git in folders that tools write to"
+            ),
+        )],
+    }
+}
+
+/// Returns the path of a program in `PATH`.
+fn program(name: &str) -> Option<PathBuf> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&paths)
-        .map(|folder| folder.join("nats"))
-        .find(|path| access(path, AccessFlags::X_OK).is_ok());
-    match found {
+    std::env::split_paths(&paths)
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_absolute() && access(path, AccessFlags::X_OK).is_ok())
+}
+
+fn nats_cli() -> DoctorFinding {
+    match program("nats") {
         Some(path) => DoctorFinding::good("nats cli", path.display().to_string()),
         None => DoctorFinding::note(
             "nats cli",
