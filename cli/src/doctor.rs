@@ -148,6 +148,7 @@ async fn findings(place: &ConfigPlace) -> anyhow::Result<Vec<DoctorFinding>> {
     findings.extend(bounded("sandbox", machine::sandbox(config)).await);
     findings.extend(bounded("folder", machine::folders(config)).await);
     findings.extend(machine::all(config));
+    findings.extend(machine::git().await);
     Ok(findings)
 }
 

@@ -29,7 +29,7 @@ const most = least + ",workspaces[1].name=data,workspaces[1].claim=data,replicas
 	",image.digest=sha256:0,image.pullSecrets[0].name=pull,nats.creds=nats.creds,nats.tls.secret=t,nats.tls.client=true" +
 	",providers.secret=k,providers.keys={ANTHROPIC_API_KEY,OPENAI_API_KEY},config.limits.max_cost_usd=5,env[0].name=RUST_LOG" +
 	",env[0].value=debug,telemetry.port=9999,telemetry.otlpEndpoint=http://collector:4318,podLabels.team=a,podAnnotations.note=b" +
-	",nodeSelector.disk=ssd,tolerations[0].operator=Exists,priorityClassName=high,resources.limits.memory=8Gi" +
+	",sandbox.seccompProfile=planck.json,sandbox.appArmorProfile=Unconfined,nodeSelector.disk=ssd,tolerations[0].operator=Exists,priorityClassName=high,resources.limits.memory=8Gi" +
 	",affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key=zone" +
 	",affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator=Exists"
 
@@ -44,6 +44,7 @@ var refused = map[string]string{
 	least + ",replicas=0":                         "replicas",
 	least + ",workspaces[0].name=My-Files":        "name",
 	least + ",providers.keys={ANTHROPIC_API_KEY}": "providers.secret",
+	least + ",sandbox.seccompProfile=/planck.json": "seccompProfile",
 }
 
 func main() {

@@ -156,7 +156,7 @@ func ports(node core.Container, service *core.Service) bool {
 func confined(pod core.PodSpec, node core.Container) bool {
 	all, own := pod.SecurityContext, node.SecurityContext
 	drops := own.Capabilities != nil && slices.Equal(own.Capabilities.Drop, []core.Capability{"ALL"}) && len(own.Capabilities.Add) == 0
-	filtered := all.SeccompProfile != nil && all.SeccompProfile.Type == core.SeccompProfileTypeRuntimeDefault
+	filtered := all.SeccompProfile != nil && all.SeccompProfile.Type != core.SeccompProfileTypeUnconfined
 	return yes(all.RunAsNonRoot) && filtered && drops && yes(own.ReadOnlyRootFilesystem) && no(own.AllowPrivilegeEscalation)
 }
 

@@ -9,6 +9,7 @@ mod policy;
 mod probe;
 mod scratch;
 mod seccomp;
+mod shortfall;
 mod system;
 
 use std::{
@@ -26,6 +27,7 @@ pub(super) use enter::{check, enter};
 pub use landlock::Level;
 pub use policy::SandboxPolicy;
 use scratch::Scratch;
+use shortfall::Shortfall;
 
 use super::{process::Launch, workspace::Workspace};
 use bubblewrap::Bubblewrap;
@@ -80,8 +82,7 @@ pub struct Sandbox(Arc<SandboxInner>);
 #[derive(Debug)]
 struct SandboxInner {
     tier: Tier,
-    /// The reason why the node does not use a better sandbox.
-    reason: String,
+    shortfall: Shortfall,
     settings: SandboxSettings,
     /// Folders in the node's `PATH` that processes may not read.
     hidden: Vec<PathBuf>,
@@ -113,7 +114,10 @@ impl Sandbox {
     pub fn off() -> Self {
         Self::new(
             Tier::Open,
-            "`tools.sandbox` is off",
+            Shortfall::new(
+                "`tools.sandbox` is off",
+                "tools can do all that you can; take the setting out",
+            ),
             SandboxSettings {
                 demand: Demand::Off,
                 network: true,
@@ -124,7 +128,11 @@ impl Sandbox {
 
     /// Returns a sandbox that refuses every command, for this reason.
     pub fn refused(reason: impl Into<String>) -> Self {
-        Self::new(Tier::Refused, reason, SandboxSettings::default())
+        Self::new(
+            Tier::Refused,
+            Shortfall::new(reason, ""),
+            SandboxSettings::default(),
+        )
     }
 
     /// Finds the best sandbox that works on this machine, unless the settings turn the sandbox off.
@@ -135,35 +143,30 @@ impl Sandbox {
             return Self::off();
         }
         let level = Level::of_kernel();
-        let without_bubblewrap = match Bubblewrap::find(&settings, level) {
-            Ok(found) => match probe::try_out(&Tier::Bubblewrap(found.clone()), &settings).await {
-                Ok(()) => return Self::new(Tier::Bubblewrap(found), "", settings),
-                Err(why) => format!("bubblewrap does not work here: {why}"),
-            },
-            Err(why) => why,
+        let mut shortfall = match probe::bubblewrap(&settings, level).await {
+            Ok((found, shortfall)) => {
+                return Self::new(Tier::Bubblewrap(found), shortfall, settings);
+            }
+            Err(shortfall) => shortfall,
         };
         let tried = probe::try_out(&Tier::Landlock(level), &settings).await;
-        match (tried, settings.demand) {
-            (Ok(()), Demand::Required) if level < Level::FULL => {
-                let reason = format!(
-                    "{without_bubblewrap}; Landlock of this kernel is too old: {}",
+        let (tier, further) = match (tried, settings.demand) {
+            (Ok(()), Demand::Required) if level < Level::FULL => (
+                Tier::Refused,
+                format!(
+                    "; Landlock of this kernel is too old: {}",
                     level.gaps().join(", ")
-                );
-                Self::new(Tier::Refused, reason, settings)
-            }
-            (Ok(()), _) => Self::new(Tier::Landlock(level), without_bubblewrap, settings),
-            (Err(why), demand) => {
-                let tier = if demand == Demand::Required {
-                    Tier::Refused
-                } else {
-                    Tier::Open
-                };
-                Self::new(tier, format!("{without_bubblewrap}; {why}"), settings)
-            }
-        }
+                ),
+            ),
+            (Ok(()), _) => (Tier::Landlock(level), String::new()),
+            (Err(why), Demand::Required) => (Tier::Refused, format!("; {why}")),
+            (Err(why), _) => (Tier::Open, format!("; {why}")),
+        };
+        shortfall.why += &further;
+        Self::new(tier, shortfall, settings)
     }
 
-    fn new(tier: Tier, reason: impl Into<String>, settings: SandboxSettings) -> Self {
+    fn new(tier: Tier, shortfall: Shortfall, settings: SandboxSettings) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let hidden = match tier {
             Tier::Open | Tier::Refused => Vec::new(),
@@ -177,7 +180,7 @@ impl Sandbox {
             .collect();
         Self(Arc::new(SandboxInner {
             tier,
-            reason: reason.into(),
+            shortfall,
             settings,
             hidden,
             _pinned: pinned,
@@ -198,7 +201,12 @@ impl Sandbox {
     /// Returns why the node does not use a better sandbox, or an empty text if it uses the best
     /// one.
     pub fn reason(&self) -> &str {
-        &self.0.reason
+        &self.0.shortfall.why
+    }
+
+    /// Returns what a user can do for a better sandbox, or an empty text.
+    pub fn remedy(&self) -> &str {
+        &self.0.shortfall.remedy
     }
 
     /// Returns whether the node refuses to start processes.
@@ -238,7 +246,9 @@ impl Sandbox {
         readable: &[PathBuf],
     ) -> Result<Sandboxed, SandboxRefused> {
         let SandboxInner {
-            settings, reason, ..
+            settings,
+            shortfall,
+            ..
         } = self.0.as_ref();
         let level = match &self.0.tier {
             Tier::Open => {
@@ -247,7 +257,7 @@ impl Sandbox {
                     _scratch: None,
                 });
             }
-            Tier::Refused => return Err(SandboxRefused::NoSandbox(reason.clone())),
+            Tier::Refused => return Err(SandboxRefused::NoSandbox(shortfall.why.clone())),
             Tier::Landlock(level) => *level,
             Tier::Bubblewrap(bubblewrap) => bubblewrap.level(),
         };
@@ -375,11 +385,14 @@ impl fmt::Display for Sandbox {
         match (&self.0.tier, self.reason()) {
             (Tier::Open | Tier::Refused, why) => write!(f, "{}: {why}", self.tier()),
             (Tier::Landlock(_), why) => write!(f, "landlock with seccomp: {sees} ({why})"),
-            (Tier::Bubblewrap(found), _) => write!(
-                f,
-                "bubblewrap ({}) with seccomp: {sees}",
-                found.program().display()
-            ),
+            (Tier::Bubblewrap(found), why) => {
+                let path = found.program().display();
+                write!(f, "bubblewrap ({path}) with seccomp: {sees}")?;
+                match why {
+                    "" => Ok(()),
+                    why => write!(f, " ({why})"),
+                }
+            }
         }
     }
 }

@@ -1,12 +1,17 @@
 //! Checks the folders, programs and limits of this machine.
 
-use std::path::Path;
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use nix::{
     sys::resource::{Resource, getrlimit},
     unistd::{AccessFlags, access},
 };
+use tokio::{process::Command, time::timeout};
 
 use super::DoctorFinding;
 use planck_host::folder_trial;
@@ -16,6 +21,10 @@ use planck_toolbox::{Sandbox, cgroup::Delegated};
 
 /// The number of files that a node with many agents has to open at once.
 const FILES: u64 = 4096;
+
+/// The setting of `git`, of which it reads only the user's own, and how long the answer may take.
+const BARE_REPOSITORIES: &str = "safe.bareRepository";
+const GIT_PATIENCE: Duration = Duration::from_secs(5);
 
 pub fn all(config: &Config) -> Vec<DoctorFinding> {
     vec![groups(), files(), limits(config), nats_cli()]
@@ -34,15 +43,11 @@ pub async fn folders(config: &Config) -> Vec<DoctorFinding> {
 /// inside it.
 pub async fn sandbox(config: &Config) -> Vec<DoctorFinding> {
     let sandbox = node::sandbox(config).await;
-    let remedy = "use Linux 6.12 or later with Landlock, or install bubblewrap (`apt-get install bubblewrap`) and allow \
-                  unprivileged user namespaces (`sysctl kernel.unprivileged_userns_clone=1`)";
+    let of_bubblewrap = sandbox.remedy();
+    let remedy = format!("for bubblewrap: {of_bubblewrap}; or use Linux 6.12 with Landlock");
     let whole = match (sandbox.refuses(), sandbox.is_off(), sandbox.is_open()) {
         (true, ..) => DoctorFinding::bad("sandbox", sandbox.to_string(), remedy),
-        (_, true, _) => DoctorFinding::note(
-            "sandbox",
-            sandbox.to_string(),
-            "tools can do all that you can; take the setting out",
-        ),
+        (_, true, _) => DoctorFinding::note("sandbox", sandbox.to_string(), sandbox.remedy()),
         (.., true) => DoctorFinding::note("sandbox", sandbox.to_string(), remedy),
         _ if !sandbox.gaps().is_empty() => {
             let gaps = sandbox.gaps().join(", ");
@@ -52,7 +57,12 @@ pub async fn sandbox(config: &Config) -> Vec<DoctorFinding> {
                 remedy,
             )
         }
-        _ => DoctorFinding::good("sandbox", sandbox.to_string()),
+        _ if of_bubblewrap.is_empty() => DoctorFinding::good("sandbox", sandbox.to_string()),
+        _ => DoctorFinding::note(
+            "sandbox",
+            sandbox.to_string(),
+            format!("for bubblewrap, which confines more: {of_bubblewrap}"),
+        ),
     };
     let hidden = hidden(&sandbox);
     std::iter::once(whole).chain(hidden).collect()
@@ -173,12 +183,52 @@ fn groups() -> DoctorFinding {
     }
 }
 
-fn nats_cli() -> DoctorFinding {
+/// Checks whether the user's own `git` runs programs that the settings of a bare repository name. A
+/// tool can create such a repository anywhere below its workspace. Other settings do not help: a
+/// repository's own come before those of the user.
+pub async fn git() -> Vec<DoctorFinding> {
+    let Some(git) = program("git") else {
+        return Vec::new();
+    };
+    let asked = Command::new(git)
+        .args([
+            "config",
+            "--global",
+            "--includes",
+            "--get",
+            BARE_REPOSITORIES,
+        ])
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    match timeout(GIT_PATIENCE, asked).await {
+        Ok(Ok(told)) if told.stdout.trim_ascii() == b"explicit" => {
+            vec![DoctorFinding::good(
+                "git",
+                "uses no bare repository that it comes upon",
+            )]
+        }
+        _ => vec![DoctorFinding::note(
+            "git",
+            "your own git uses a bare repository that it comes upon, and a tool can make one in a folder of its workspace",
+            format!(
+                "`git config --global {BARE_REPOSITORIES} explicit` before you run git in folders that tools write to"
+            ),
+        )],
+    }
+}
+
+/// Returns the path of a program in `PATH`.
+fn program(name: &str) -> Option<PathBuf> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&paths)
-        .map(|folder| folder.join("nats"))
-        .find(|path| access(path, AccessFlags::X_OK).is_ok());
-    match found {
+    std::env::split_paths(&paths)
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_absolute() && access(path, AccessFlags::X_OK).is_ok())
+}
+
+fn nats_cli() -> DoctorFinding {
+    match program("nats") {
         Some(path) => DoctorFinding::good("nats cli", path.display().to_string()),
         None => DoctorFinding::note(
             "nats cli",

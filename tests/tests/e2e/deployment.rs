@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 fn at(path: &str) -> PathBuf {
@@ -80,10 +80,73 @@ fn every_service_is_confined_and_no_secret_is_a_variable() -> Result<()> {
     assert!(compose.contains(
         "  cap_drop: [ALL]\n  security_opt: [\"no-new-privileges:true\"]\n  read_only: true\n"
     ));
+    assert_eq!(
+        compose.matches("security_opt:").count(),
+        compose.matches("no-new-privileges:true").count(),
+        "a service may gain privileges"
+    );
     let shown = ["PASSWORD: ", "PASSWORD:?", "PASSWORD}"]
         .into_iter()
         .find(|shown| compose.contains(shown));
     assert_eq!(shown, None, "a password is a variable");
+    Ok(())
+}
+
+/// The nodes' seccomp profile has no conditions, because containerd ignores them, and it allows a
+/// container without capabilities nothing of what needs one, except what bubblewrap does.
+#[test]
+fn the_seccomp_profile_allows_only_what_bubblewrap_needs() -> Result<()> {
+    // `CLONE_NEWUSER`, and the flags of all new namespaces.
+    const USER: u64 = 0x1000_0000;
+    const ANY: u64 = 0x7e02_0000;
+    let profile: Value = serde_json::from_str(&text("deploy/seccomp.json")?)?;
+    assert_eq!(profile["defaultAction"], "SCMP_ACT_ERRNO");
+    let rules = profile["syscalls"].as_array().context("no rules")?;
+    let of = |name: &str| -> Vec<(&Value, &Value)> {
+        let named = |rule: &&Value| {
+            let mut names = rule["names"].as_array().into_iter().flatten();
+            names.any(|each| each == name)
+        };
+        let rules = rules.iter().filter(named);
+        rules.map(|rule| (&rule["action"], &rule["args"])).collect()
+    };
+    let allow = json!("SCMP_ACT_ALLOW");
+    let none = json!([{ "index": 0, "value": ANY, "op": "SCMP_CMP_MASKED_EQ" }]);
+    let with_user =
+        json!([{ "index": 0, "value": USER, "valueTwo": USER, "op": "SCMP_CMP_MASKED_EQ" }]);
+    assert_eq!(of("clone"), [(&allow, &none), (&allow, &with_user)]);
+    let user = json!([{ "index": 0, "value": USER, "op": "SCMP_CMP_EQ" }]);
+    assert_eq!(of("unshare"), [(&allow, &user)]);
+    assert_eq!(of("clone3"), [(&json!("SCMP_ACT_ERRNO"), &Value::Null)]);
+    for name in ["mount", "umount2", "pivot_root"] {
+        assert_eq!(of(name), [(&allow, &Value::Null)], "{name}");
+    }
+    for name in [
+        "setns",
+        "chroot",
+        "fsopen",
+        "fsmount",
+        "move_mount",
+        "open_tree",
+        "mount_setattr",
+        "bpf",
+        "keyctl",
+        "add_key",
+        "userfaultfd",
+        "perf_event_open",
+        "open_by_handle_at",
+        "io_uring_setup",
+        "init_module",
+        "reboot",
+        "sethostname",
+        "syslog",
+    ] {
+        assert!(of(name).is_empty(), "{name}");
+    }
+    for rule in rules {
+        let keys = ["includes", "excludes"].map(|key| rule.get(key));
+        assert_eq!(keys, [None, None], "a condition: {rule}");
+    }
     Ok(())
 }
 

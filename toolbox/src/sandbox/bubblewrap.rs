@@ -13,6 +13,7 @@ use super::{
     SandboxSettings,
     landlock::Level,
     policy::{Mounted, SandboxPolicy},
+    shortfall::Shortfall,
     system,
 };
 use crate::{process::Launch, protect};
@@ -30,6 +31,8 @@ const PROGRAMS: &[&str] = &[
 /// The path of this program inside the sandbox.
 const PLANCK: &str = "/dev/.planck";
 
+const PROC: &str = "/proc";
+
 /// The path of the private folder for temporary files inside the sandbox.
 const TMP: &str = "/tmp";
 
@@ -44,32 +47,47 @@ pub(super) struct Bubblewrap {
     /// The running program: its path and the identity of its file.
     planck: Mounted,
     level: Level,
+    /// Whether each process gets a `/proc` of its own. Without one it sees that of this machine, of
+    /// which Landlock opens only the files that describe no process.
+    own_proc: bool,
 }
 
 impl Bubblewrap {
     /// Finds the `bwrap` that the configuration names, or else one that is installed on the machine
     /// and that only root can change.
-    pub fn find(settings: &SandboxSettings, level: Level) -> Result<Self, String> {
+    pub fn find(settings: &SandboxSettings, level: Level) -> Result<Self, Shortfall> {
         let program = match settings.bubblewrap.as_deref() {
             Some(path) if path.is_absolute() && path.is_file() => path.to_owned(),
             Some(path) => {
-                return Err(format!(
+                let why = format!(
                     "`tools.bubblewrap` = {} is not the absolute path of a file",
                     path.display()
-                ));
+                );
+                return Err(Shortfall::new(why, "correct `tools.bubblewrap`"));
             }
             None => of_machine()?,
         };
+        let lost = |why: String| Shortfall::new(why, "start this program from its file again");
         let planck = settings
             .planck()
-            .map_err(|why| format!("cannot find this program's own file: {why}"))?;
+            .map_err(|why| lost(format!("cannot find this program's own file: {why}")))?;
         let planck = mounted(&planck)
-            .ok_or_else(|| format!("{} is not there any more", planck.display()))?;
+            .ok_or_else(|| lost(format!("{} is not there any more", planck.display())))?;
         Ok(Self {
             program,
             planck,
             level,
+            own_proc: true,
         })
+    }
+
+    /// Returns the same sandbox with the `/proc` of this machine. The kernel mounts no new one where
+    /// parts of the machine's are hidden, as in containers, because the new one would show them.
+    pub fn with_proc_of_machine(self) -> Self {
+        Self {
+            own_proc: false,
+            ..self
+        }
     }
 
     pub fn program(&self) -> &Path {
@@ -91,6 +109,7 @@ impl Bubblewrap {
     /// of the dynamic linker.
     pub fn wrap(&self, launch: Launch, mut policy: SandboxPolicy, tmp: u64) -> Launch {
         policy.inside = true;
+        policy.own_proc = self.own_proc;
         // A mount of `/` must come first, because it would hide earlier mounts.
         let (whole, parts): (Vec<PathBuf>, Vec<PathBuf>) = policy
             .writable
@@ -149,6 +168,7 @@ impl Bubblewrap {
             SandboxPolicy {
                 level: self.level,
                 inside: true,
+                own_proc: self.own_proc,
                 ..policy
             }
             .to_option(),
@@ -162,7 +182,11 @@ impl Bubblewrap {
             .chain(system::hardware())
             .flat_map(|path| bind("--ro-bind-try", Path::new(path)))
             .collect();
-        args.extend(["--proc", "/proc", "--dev", "/dev"].map(OsString::from));
+        match self.own_proc {
+            true => args.extend(["--proc", PROC].map(OsString::from)),
+            false => args.extend(bind("--ro-bind", Path::new(PROC))),
+        }
+        args.extend(["--dev", "/dev"].map(OsString::from));
         args.extend([
             "--ro-bind".into(),
             (&self.planck.path).into(),
@@ -207,15 +231,23 @@ fn mounted(path: &Path) -> Option<Mounted> {
     })
 }
 
-fn of_machine() -> Result<PathBuf, String> {
+fn of_machine() -> Result<PathBuf, Shortfall> {
     let mut found = PROGRAMS.iter().map(Path::new).filter(|path| path.exists());
     let Some(first) = found.next() else {
-        return Err("bubblewrap is not installed".into());
+        return Err(Shortfall::new(
+            "bubblewrap is not installed",
+            "install it: `apt-get install bubblewrap`, `dnf install bubblewrap` or the like",
+        ));
     };
     let trusted = std::iter::once(first)
         .chain(found)
         .find_map(|path| path.canonicalize().ok().filter(|real| is_of_root(real)));
-    trusted.ok_or_else(|| format!("{} can be changed by others than root", first.display()))
+    trusted.ok_or_else(|| {
+        Shortfall::new(
+            format!("{} can be changed by others than root", first.display()),
+            "have only root write to it and to the folders above it",
+        )
+    })
 }
 
 /// Returns whether only root can change this file and the folders above it.

@@ -101,19 +101,16 @@ impl fmt::Display for PartlyEnforced {
 pub(super) fn restrict(policy: &SandboxPolicy) -> Result<(), LandlockFailure> {
     let mut rules = unconnected(policy.level, policy.network)?;
     let read = reading(policy.level);
-    let (own_readable, own_writable, own) = match policy.inside {
-        true => (
-            system::hardware()
-                .chain(system::OWN_READABLE.iter().copied())
-                .collect(),
-            system::OWN_WRITABLE,
-            read | writing(policy.level),
-        ),
-        false => (
-            system::MACHINE.to_vec(),
-            system::DEVICES,
-            AccessFs::ReadFile | AccessFs::WriteFile,
-        ),
+    let own_readable = match policy.own_proc {
+        true => system::hardware()
+            .chain(system::OWN_READABLE.iter().copied())
+            .collect(),
+        // The machine's `/proc` shows the node's processes too.
+        false => system::MACHINE.to_vec(),
+    };
+    let (own_writable, own) = match policy.inside {
+        true => (system::OWN_WRITABLE, read | writing(policy.level)),
+        false => (system::DEVICES, AccessFs::ReadFile | AccessFs::WriteFile),
     };
     for path in [system::PROGRAMS, system::SETTINGS, &own_readable].concat() {
         rules = allow_known(rules, Path::new(path), read)?;

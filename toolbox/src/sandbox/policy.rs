@@ -13,8 +13,10 @@ pub struct SandboxPolicy {
     pub level: Level,
     /// Whether the command may open IP sockets.
     pub network: bool,
-    /// Whether the command runs inside bubblewrap, with its own `/proc`, `/dev` and `/tmp`.
+    /// Whether the command runs inside bubblewrap, with its own `/dev` and `/tmp`.
     pub inside: bool,
+    /// Whether bubblewrap gave the command a `/proc` of its own, with no process of the node.
+    pub own_proc: bool,
     /// Folders that the command may change. The paths contain no links.
     pub writable: Vec<PathBuf>,
     /// Files and folders that the command may read and run.
@@ -48,6 +50,7 @@ impl SandboxPolicy {
         let mut words: Vec<OsString> = vec!["level".into(), self.level.number().to_string().into()];
         words.extend(self.network.then(|| "network".into()));
         words.extend(self.inside.then(|| "inside".into()));
+        words.extend(self.own_proc.then(|| "own-proc".into()));
         words.extend(
             self.writable
                 .iter()
@@ -89,6 +92,7 @@ impl SandboxPolicy {
                 Some("level") => policy.level = Level::of(number(words.next())?)?,
                 Some("network") => policy.network = true,
                 Some("inside") => policy.inside = true,
+                Some("own-proc") => policy.own_proc = true,
                 Some("write") => policy.writable.push(path(words.next())?),
                 Some("read") => policy.readable.push(path(words.next())?),
                 Some("scratch") => policy.scratch = Some(path(words.next())?),
@@ -127,6 +131,7 @@ mod tests {
             level: Level::of(3).unwrap(),
             network: true,
             inside: true,
+            own_proc: true,
             writable: vec!["/ws".into(), "/read".into()],
             readable: vec!["/a b".into()],
             scratch: Some("/tmp/x".into()),

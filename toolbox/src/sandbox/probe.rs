@@ -6,7 +6,10 @@ use std::{ffi::OsString, fs, net::TcpListener, path::Path, process::Stdio, time:
 use tempfile::TempDir;
 use tokio::{process::Command, time::timeout};
 
-use super::{SandboxSettings, Tier, enter::HOLDS, policy::SandboxPolicy};
+use super::{
+    SandboxSettings, Tier, bubblewrap::Bubblewrap, enter::HOLDS, landlock::Level,
+    policy::SandboxPolicy, shortfall::Shortfall,
+};
 use crate::reap::THIS_BINARY;
 
 /// The maximum duration of a trial.
@@ -16,6 +19,35 @@ const PATIENCE: Duration = Duration::from_secs(5);
 struct Outside {
     folder: TempDir,
     listener: TcpListener,
+}
+
+/// Finds a bubblewrap that works here, with a `/proc` of its own for each process if this machine
+/// permits that, and else with that of the machine behind Landlock. Also returns the reason for the
+/// second choice.
+pub(super) async fn bubblewrap(
+    settings: &SandboxSettings,
+    level: Level,
+) -> Result<(Bubblewrap, Shortfall), Shortfall> {
+    let found = Bubblewrap::find(settings, level)?;
+    let Err(why) = try_out(&Tier::Bubblewrap(found.clone()), settings).await else {
+        return Ok((found, Shortfall::default()));
+    };
+    if level.is_none() || !why.contains("mount proc") {
+        return Err(Shortfall::of_trial(&why));
+    }
+    let found = found.with_proc_of_machine();
+    match try_out(&Tier::Bubblewrap(found.clone()), settings).await {
+        Ok(()) => Ok((
+            found,
+            Shortfall::new(
+                format!(
+                    "`/proc` shows them no process, because no new one can be mounted here: {why}"
+                ),
+                "",
+            ),
+        )),
+        Err(why) => Err(Shortfall::of_trial(&why)),
+    }
 }
 
 /// Runs a trial of a sandbox. Returns the reason as an error if the process can break out or the

@@ -66,7 +66,7 @@ pub(super) const SETTINGS: &[&str] = &[
     "/etc/xml",
 ];
 
-/// Paths that processes without bubblewrap may read, if they exist. They describe the machine and
+/// Paths that processes without a `/proc` of their own may read, if they exist. They describe the machine and
 /// not its processes: command lines, environments and memory of other processes are in
 /// `/proc/<pid>`, and connections and sockets in `/proc/net`.
 pub(super) const MACHINE: &[&str] = &[
@@ -95,8 +95,8 @@ pub(super) const MACHINE: &[&str] = &[
     "/sys/kernel/mm/transparent_hugepage",
 ];
 
-/// Returns the paths of [`MACHINE`] that processes in bubblewrap may read too. The others are in
-/// `/proc`, of which bubblewrap makes a private one.
+/// Returns the paths of [`MACHINE`] that processes in bubblewrap may always read too. The others are
+/// in `/proc`, of which bubblewrap makes a private one where it can.
 pub(super) fn hardware() -> impl Iterator<Item = &'static str> {
     let machine = MACHINE.iter().copied();
     machine.filter(|path| path.starts_with("/sys/"))

@@ -194,26 +194,40 @@ pub async fn sandbox(config: &Config) -> Sandbox {
 /// Returns an error if the configuration requires a sandbox and this machine does not support a
 /// complete one. Otherwise logs how tool processes are confined.
 fn check(sandbox: &Sandbox) -> Result<(), AssemblyError> {
+    let (reason, remedy) = (sandbox.reason(), sandbox.remedy());
     if sandbox.refuses() {
-        let why = sandbox.reason();
         return Err(AssemblyError::Config(format!(
-            "`tools.sandbox` is required, and this machine does not support a complete sandbox: {why}"
+            "`tools.sandbox` is required, and this machine does not support a complete sandbox: {reason} ({remedy})"
         )));
     }
     if sandbox.is_open() && nix::unistd::geteuid().is_root() {
         tracing::warn!(
-            reason = sandbox.reason(),
+            reason,
+            remedy,
             "tool processes run as root without a sandbox, and can do anything here"
         );
     } else if sandbox.is_open() {
         tracing::warn!(
-            reason = sandbox.reason(),
+            reason,
+            remedy,
             "tool processes run without a sandbox, with the rights of this node's user"
         );
     } else if !sandbox.gaps().is_empty() {
-        tracing::warn!(gaps = ?sandbox.gaps(), "this kernel's Landlock is old: tool processes are confined in part");
+        tracing::warn!(gaps = ?sandbox.gaps(), reason, remedy, "this kernel's Landlock is old: tool processes are confined in part");
+    } else if remedy.is_empty() {
+        let reason = (!reason.is_empty()).then_some(reason);
+        tracing::info!(
+            sandbox = sandbox.tier(),
+            reason,
+            "tool processes are confined"
+        );
     } else {
-        tracing::info!(sandbox = sandbox.tier(), "tool processes are confined");
+        tracing::info!(
+            sandbox = sandbox.tier(),
+            reason,
+            remedy,
+            "tool processes are confined, but not by bubblewrap, which confines more"
+        );
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ mod programs;
 mod protected;
 mod roots;
 
-use std::{env, fs, path::PathBuf, time::Duration};
+use std::{env, fs, os::unix::fs::PermissionsExt, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use planck_common::{
@@ -41,12 +41,16 @@ pub const NO_BUBBLEWRAP: &str = "/nonexistent/bwrap";
 pub struct Tier {
     pub name: &'static str,
     pub bubblewrap: String,
+    /// Whether a part of `/proc` is hidden around bubblewrap, as container engines hide some. The
+    /// kernel then mounts no new `/proc` inside.
+    in_container: bool,
 }
 
 pub fn landlock() -> Tier {
     Tier {
         name: "landlock",
         bubblewrap: NO_BUBBLEWRAP.into(),
+        in_container: false,
     }
 }
 
@@ -55,10 +59,22 @@ pub fn tiers() -> Vec<Tier> {
     let in_bubblewrap = |program: PathBuf| Tier {
         name: "bubblewrap",
         bubblewrap: program.display().to_string(),
+        in_container: false,
     };
     std::iter::once(landlock())
         .chain(bubblewrap().map(in_bubblewrap))
         .collect()
+}
+
+/// Returns [`tiers`], and bubblewrap as it is in a container.
+pub fn tiers_and_container() -> Vec<Tier> {
+    let tiers = tiers();
+    let in_container = tiers.iter().filter(|tier| tier.name == "bubblewrap");
+    let in_container = in_container.map(|tier| Tier {
+        in_container: true,
+        ..tier.clone()
+    });
+    tiers.iter().cloned().chain(in_container).collect()
 }
 
 /// A node with a sandbox, and an agent in its workspace that does what an attacker wants.
@@ -75,8 +91,12 @@ impl Walled {
     }
 
     pub async fn start_in(world: World, tier: &Tier, settings: &[(&str, &str)]) -> Result<Self> {
+        let bubblewrap = match tier.in_container {
+            true => in_container(&world, &tier.bubblewrap)?,
+            false => tier.bubblewrap.clone(),
+        };
         let own = [
-            ("PLANCK_TOOLS_BUBBLEWRAP", tier.bubblewrap.as_str()),
+            ("PLANCK_TOOLS_BUBBLEWRAP", bubblewrap.as_str()),
             ("ANTHROPIC_API_KEY", "sk-ant-SECRET"),
         ];
         let node = world.node_with(&[&own, settings].concat()).await?;
@@ -217,8 +237,26 @@ impl Walled {
             self.tier.name,
             self.node.log()
         );
+        ensure!(
+            !self.tier.in_container || self.node.log().contains("no new one can be mounted"),
+            "{:?}: {}",
+            self.tier,
+            self.node.log()
+        );
         self.node.leave_despite(excused).await
     }
+}
+
+/// Writes a program that runs bubblewrap where a file of `/proc` is hidden, and returns its path.
+fn in_container(world: &World, bubblewrap: &str) -> Result<String> {
+    let program = world.folder().join("bwrap");
+    let hiding = "--die-with-parent --dev-bind / / --ro-bind /dev/null /proc/cmdline";
+    put(
+        program.clone(),
+        &format!("#!/bin/sh\nexec {bubblewrap} {hiding} -- {bubblewrap} \"$@\"\n"),
+    )?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    Ok(program.display().to_string())
 }
 
 /// Returns whether this machine has a program below `/usr` or `/bin`, and prints a warning if not.

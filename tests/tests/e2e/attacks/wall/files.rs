@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use anyhow::Result;
 use planck_tests::world::Backend;
 
-use super::{Walled, put, tiers};
+use super::{Walled, put, tiers, tiers_and_container};
 
 fn wanted(
     kind: char,
@@ -17,7 +17,7 @@ fn wanted(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_reads_no_file_of_the_user_or_of_the_node() -> Result<()> {
-    for tier in tiers() {
+    for tier in tiers_and_container() {
         let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
         put(walled.outside(".ssh/id_ed25519"), "key")?;
         put(walled.outside(".planck/config.toml"), "")?;
@@ -71,11 +71,19 @@ async fn tool_reads_no_file_of_the_user_or_of_the_node() -> Result<()> {
                         "the node's root",
                         "cat $N/root$H/.ssh/id_ed25519 || cat $N/cwd/.ssh/id_ed25519",
                     ),
+                    // A tool with a `/proc` of its own may see another process with the node's id there.
+                    wanted(
+                        '-',
+                        "the node's state",
+                        "grep -qa '^Name:.*planck' $N/status",
+                    ),
                     wanted(
                         '-',
                         "the reaper",
                         "test $PPID != 1 && cat $R/environ && cat $R/cmdline | grep -qa wall",
                     ),
+                    wanted('+', "the machine", "cat /proc/cpuinfo /proc/meminfo"),
+                    wanted('+', "its descriptors", "echo x > /dev/stderr"),
                     wanted('-', "passwords", "cat /etc/shadow"),
                     wanted('-', "the root's home", "ls /root"),
                     wanted(
@@ -97,7 +105,7 @@ async fn tool_reads_no_file_of_the_user_or_of_the_node() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_writes_in_its_workspace_and_a_private_tmp_only() -> Result<()> {
-    for tier in tiers() {
+    for tier in tiers_and_container() {
         let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
         put(walled.outside("kept"), "kept")?;
         let home = walled.world.folder().display().to_string();
@@ -152,7 +160,7 @@ async fn tool_writes_in_its_workspace_and_a_private_tmp_only() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_reaches_no_other_process() -> Result<()> {
-    for tier in tiers() {
+    for tier in tiers_and_container() {
         let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
         let node = walled.node.pid();
         let mut attempts = vec![

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use planck_tests::world::Backend;
 
-use super::{Walled, has, tiers};
+use super::{Walled, has, tiers, tiers_and_container};
 
 const WORK: &[(&str, &str)] = &[
     (
@@ -49,7 +49,7 @@ const WORK: &[(&str, &str)] = &[
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ordinary_programs_work() -> Result<()> {
-    for tier in tiers() {
+    for tier in tiers_and_container() {
         let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
         let work: Vec<_> = WORK.iter().filter(|(program, _)| has(program)).collect();
         let attempts: Vec<_> = work
