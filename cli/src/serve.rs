@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc};
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use nix::sys::resource::{Resource, getrlimit};
-use planck_common::command::MOST_BY;
+use planck_common::{allowed_hosts::AllowedHosts, command::MOST_BY};
 use planck_http::{
     AllowedNames, Front, FrontOptions, Key, KeyHash, MetricsText, Role, StartDefaults,
 };
@@ -132,7 +132,7 @@ fn options(config: &Config, listen: SocketAddr) -> anyhow::Result<FrontOptions> 
     };
     Ok(FrontOptions {
         names: AllowedNames {
-            hosts: http.allowed_hosts.clone(),
+            hosts: AllowedHosts(http.allowed_hosts.clone()),
             origins: http.allowed_origins.clone(),
         },
         keys,

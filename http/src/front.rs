@@ -15,7 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     console,
     feed::{Feed, Feeds},
-    guard::{AllowedNames, guard},
+    guard::{AllowedNames, guard, guard_probes},
     health,
     key::{Caller, Key, Keys, Role},
     meter::FrontMeter,
@@ -145,7 +145,12 @@ impl Front {
 
     /// Serves only the health and the metrics of the process, without keys.
     pub async fn serve_admin(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
-        let routes = health::open_routes().with_state(Arc::clone(&self));
+        let routes = health::open_routes()
+            .layer(middleware::from_fn_with_state(
+                Arc::clone(&self),
+                guard_probes,
+            ))
+            .with_state(Arc::clone(&self));
         let limits = ConnectionLimits {
             all: ADMIN_CONNECTIONS,
             keyless: ADMIN_CONNECTIONS,

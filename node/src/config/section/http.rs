@@ -15,7 +15,8 @@ section! {
         /// front may do everything.
         keys: KeyList = KeyList::default();
         /// The names under which clients may address the front, besides `localhost` and IP
-        /// addresses. Empty: with keys any name, without keys no other.
+        /// addresses. Empty: with keys any name, without keys no other. Also the names of
+        /// `admin_listen` and `telemetry.listen`, which serve every name without a dot as well.
         allowed_hosts: Vec<String> = Vec::new();
         /// The origins, such as `http://localhost:3000`, whose pages may use the front.
         allowed_origins: Vec<String> = Vec::new();
