@@ -14,6 +14,7 @@ use planck_common::allowed_hosts::{AllowedHosts, name_of};
 use super::{
     front::Front,
     health,
+    key::Keys,
     openai::{self, ApiError},
     problem::Problem,
     server::Connection,
@@ -28,10 +29,10 @@ pub struct AllowedNames {
 }
 
 impl AllowedNames {
-    /// Refuses a request for another host. `has_keys` is whether requests need a key, which a page of a
-    /// stranger does not have: such a front may have any name unless its names are listed.
-    fn check_host(&self, host: &str, has_keys: bool) -> Result<(), Problem> {
-        match self.hosts.allow(host) || (has_keys && self.hosts.0.is_empty()) {
+    /// Refuses a request for another host. `has_callers` is whether there is a key for each caller:
+    /// such a front may have any name unless its names are listed.
+    fn check_host(&self, host: &str, has_callers: bool) -> Result<(), Problem> {
+        match self.hosts.allow(host) || (has_callers && self.hosts.0.is_empty()) {
             true => Ok(()),
             false => Err(wrong_host(host)),
         }
@@ -123,7 +124,8 @@ fn check(
     origin: Option<&HeaderValue>,
 ) -> Result<(), Problem> {
     let host = host(request)?.to_owned();
-    front.names().check_host(&host, !front.keys().is_empty())?;
+    let has_callers = matches!(front.keys(), Keys::Listed(_));
+    front.names().check_host(&host, has_callers)?;
     if let Some(origin) = origin {
         let origin = origin.to_str().unwrap_or("null");
         front.names().check_origin(origin, &host)?;

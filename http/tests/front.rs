@@ -21,7 +21,7 @@ use planck_client::{
     bus::{Bus, BusError, CommandHandler, Delivery, MemoryBus, MemoryHub, Published, ServiceGuard},
     protocol::{AgentId, NodeId, SessionId, subject::Address},
 };
-use planck_http::{AllowedNames, Front, FrontOptions, Key, KeyHash, Role};
+use planck_http::{AllowedNames, Front, FrontOptions, Key, KeyHash, Keys, Role};
 use serde_json::Value;
 use tower::ServiceExt as _;
 
@@ -38,7 +38,7 @@ fn with_keys() -> Router {
         role,
     };
     front(FrontOptions {
-        keys: vec![key(Role::Observe), key(Role::Use), key(Role::Operate)],
+        keys: Keys::Listed(vec![key(Role::Observe), key(Role::Use), key(Role::Operate)]),
         ..FrontOptions::default()
     })
 }
@@ -256,11 +256,20 @@ async fn only_what_tells_nothing_is_public() {
 
 #[tokio::test]
 async fn page_of_a_stranger_is_refused() {
-    let front = front(FrontOptions::default());
+    refuses_strangers(Keys::Off).await;
+    refuses_strangers(Keys::Own(KeyHash::of("secret"))).await;
+}
+
+async fn refuses_strangers(keys: Keys) {
+    let front = front(FrontOptions {
+        keys,
+        ..FrontOptions::default()
+    });
     let from = |host: &str, origin: &str| {
         let request = Request::post("/v1/sessions")
             .header(header::HOST, host)
             .header(header::ORIGIN, origin)
+            .header(header::AUTHORIZATION, "Bearer secret")
             .header(header::CONTENT_TYPE, "application/json");
         send(&front, request.body(Body::from("[]")).unwrap())
     };
