@@ -157,7 +157,7 @@ fn how_to_look(stage: &DemoStage, started: &Started) -> anyhow::Result<Drawing> 
     let ways = [
         (
             "see it in the browser",
-            format!("{console}#/sessions/{name}"),
+            format!("{console}/sessions/{name}"),
         ),
         (
             "watch every event",

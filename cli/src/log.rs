@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::output;
+use planck_common::allowed_hosts::AllowedHosts;
 use planck_node::config::{self, Config, LogFormat};
 use planck_telemetry::{Telemetry, TelemetryError, TelemetryOptions, metrics::Metrics};
 
@@ -88,5 +89,6 @@ fn options(config: &Config) -> TelemetryOptions {
         content: section.content,
         metrics: false,
         listen: None,
+        hosts: AllowedHosts(config.http.allowed_hosts.clone()),
     }
 }

@@ -1,28 +1,29 @@
 //! The commands `planck serve` and `planck serve key`.
 
+pub mod own_key;
+
 use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use nix::sys::resource::{Resource, getrlimit};
-use planck_common::command::MOST_BY;
+use planck_common::{allowed_hosts::AllowedHosts, command::MOST_BY};
 use planck_http::{
-    AllowedNames, Front, FrontOptions, Key, KeyHash, MetricsText, Role, StartDefaults,
+    AllowedNames, Front, FrontOptions, Key, KeyHash, Keys, MetricsText, Role, StartDefaults,
 };
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::{
     exit::{Exit, UsageError},
     link,
     log::Logs,
     node as node_command,
-    output::say,
+    output::{say, warn},
     place::ConfigPlace,
 };
 use planck_client::Client;
-use planck_node::config::{Config, KeyEntry};
+use planck_node::config::{Config, KeyChoice, KeyEntry};
 use planck_node::node::{self, RunningNode};
 
 #[derive(Debug, Args)]
@@ -32,8 +33,9 @@ Without NATS this is all in one process: the front, a node and its sessions in S
 node is one of the cluster's, and the front reaches all sessions of the cluster.
 
 Examples:
-  planck serve                               # then open http://127.0.0.1:8400
+  planck serve                               # then open the address that it prints
   planck serve --nats nats://127.0.0.1:4222 --front-only
+  planck serve key                           # the front's own key, for curl and SDKs
   planck serve key ann --role use            # a key for a front that others reach")]
 pub struct ServeArgs {
     #[command(subcommand)]
@@ -48,16 +50,16 @@ pub struct ServeArgs {
 
 #[derive(Debug, Subcommand)]
 enum ServeCommand {
-    /// Make a key for a caller of the front, and print what to configure
+    /// Print the front's own key, or make one for a caller and print what to configure
     Key(KeyArgs),
 }
 
 #[derive(Debug, Args)]
 struct KeyArgs {
-    /// The name of the caller, which the records of answers show
-    name: String,
+    /// The name of the caller, which the log shows. Without it, prints the front's own key
+    name: Option<String>,
     /// What the caller may do
-    #[arg(long, value_enum, default_value = "use")]
+    #[arg(long, value_enum, default_value = "use", requires = "name")]
     role: RoleChoice,
 }
 
@@ -85,12 +87,13 @@ impl RoleChoice {
 impl ServeArgs {
     pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         if let Some(ServeCommand::Key(key)) = self.command {
-            return key.perform();
+            return key.perform(place);
         }
         let config = place.config_of_node()?;
         let listen = self.listen.or_else(|| config.http.listen.address());
         let listen = listen.ok_or_else(|| usage("`http.listen` is turned off; set an address"))?;
-        let options = options(&config, listen)?;
+        let (keys, own_key) = keys(&config, listen)?;
+        let options = options(&config, keys)?;
         if self.front_only && config.nats.url.is_none() {
             return Err(usage("a front without a node needs a cluster; set NATS_URL").into());
         }
@@ -100,7 +103,9 @@ impl ServeArgs {
             MetricsText(Arc::new(move || metrics.text()))
         });
         let options = FrontOptions { metrics, ..options };
-        let done = serve(&config, listen, options, self.front_only).await;
+        let path = own_key.map_or_else(String::new, |key| format!("/#key={key}"));
+        let shown = |address: SocketAddr| format!("the console is at http://{address}{path}\n");
+        let done = serve(&config, listen, options, self.front_only, shown).await;
         logs.end().await;
         done
     }
@@ -110,29 +115,46 @@ fn usage(what: impl Into<String>) -> UsageError {
     UsageError(what.into())
 }
 
-/// Returns the settings of the front. Refuses to listen beyond this machine without keys.
-fn options(config: &Config, listen: SocketAddr) -> anyhow::Result<FrontOptions> {
-    let http = &config.http;
-    let keys = http.keys.0.iter().map(key).collect::<Result<Vec<_>, _>>()?;
-    if keys.is_empty() && !listen.ip().is_loopback() {
-        return Err(usage(format!(
-            "without `http.keys` the front listens on this machine only, and {listen} is beyond it; \
-             `planck serve key NAME` makes a key"
+/// Returns the keys of the front, and its own key if it makes one. Refuses to listen beyond this
+/// machine without a key for each caller.
+fn keys(config: &Config, listen: SocketAddr) -> anyhow::Result<(Keys, Option<String>)> {
+    match &config.http.keys {
+        KeyChoice::Listed(keys) => {
+            let keys = keys.iter().map(key).collect::<Result<_, _>>()?;
+            Ok((Keys::Listed(keys), None))
+        }
+        KeyChoice::Own | KeyChoice::Off if !listen.ip().is_loopback() => Err(usage(format!(
+            "without a list of keys in `http.keys` the front listens on this machine only, and \
+             {listen} is beyond it; `planck serve key NAME` makes a key"
         ))
-        .into());
+        .into()),
+        KeyChoice::Own => {
+            let own = own_key::find_or_make(&config.node.data_dir)?;
+            Ok((Keys::Own(KeyHash::of(&own)), Some(own)))
+        }
+        KeyChoice::Off => Ok((Keys::Off, None)),
     }
+}
+
+/// Returns the settings of the front.
+fn options(config: &Config, keys: Keys) -> anyhow::Result<FrontOptions> {
+    let http = &config.http;
     let here = std::env::current_dir().context("cannot find the working directory")?;
+    let (is_alone, data) = (config.nats.url.is_none(), &config.node.data_dir);
+    if is_alone && matches!(keys, Keys::Own(_)) && here.join(data).starts_with(&here) {
+        warn(&format!(
+            "planck: tools of sessions in {} can read the front's key, because {} is below it",
+            here.display(),
+            data.display()
+        ));
+    }
     let start = StartDefaults {
         workspace: None,
-        dir: config
-            .nats
-            .url
-            .is_none()
-            .then(|| here.display().to_string()),
+        dir: is_alone.then(|| here.display().to_string()),
     };
     Ok(FrontOptions {
         names: AllowedNames {
-            hosts: http.allowed_hosts.clone(),
+            hosts: AllowedHosts(http.allowed_hosts.clone()),
             origins: http.allowed_origins.clone(),
         },
         keys,
@@ -168,6 +190,7 @@ async fn serve(
     listen: SocketAddr,
     options: FrontOptions,
     front_only: bool,
+    shown: impl FnOnce(SocketAddr) -> String,
 ) -> anyhow::Result<Exit> {
     let mut signals = node_command::Signals::listen()?;
     let bound = bind(listen, "http.listen").await?;
@@ -184,7 +207,7 @@ async fn serve(
     let address = bound.local_addr().unwrap_or(listen);
     let mut listeners = vec![tokio::spawn(Arc::clone(&front).serve(bound, stop.clone()))];
     listeners.extend(admin.map(|admin| tokio::spawn(front.serve_admin(admin, stop.clone()))));
-    say(&format!("the console is at http://{address}\n"))?;
+    say(&shown(address))?;
     let done = match running {
         Some(running) => node_command::until_left(running, &mut signals, config).await,
         None => {
@@ -222,23 +245,40 @@ async fn client(config: &Config, running: Option<&RunningNode>) -> anyhow::Resul
 }
 
 impl KeyArgs {
-    /// Prints a new key. Only its hash is configured, so the key itself is shown just once.
-    fn perform(self) -> anyhow::Result<Exit> {
-        if !planck_common::id::is_id(&self.name) {
-            let name = &self.name;
-            return Err(usage(format!(
-                "`{name}` is no name for a key: expected 1 to 64 characters of A-Z a-z 0-9 _ -"
-            ))
-            .into());
+    fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
+        match self.name {
+            Some(name) => say(&made_key(&name, self.role.role())?)?,
+            None => say(&format!("{}\n", shown_key(&place.config()?)?))?,
         }
-        // 244 random bits of two UUIDs, which come from the system's generator.
-        let key = format!("pk_{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
-        let (name, role, hash) = (self.name, self.role.role().name(), KeyHash::of(&key));
-        say(&format!(
-            "the key, which is shown only now:\n\n  {key}\n\n\
-             for ~/.planck/config.toml:\n\n  [[http.keys]]\n  name = \"{name}\"\n  hash = \"{hash}\"\n  role = \"{role}\"\n\n\
-             or in the environment:\n\n  PLANCK_HTTP_KEYS='[{{\"name\":\"{name}\",\"hash\":\"{hash}\",\"role\":\"{role}\"}}]'\n"
-        ))?;
         Ok(Exit::Done)
     }
+}
+
+/// Returns the front's own key.
+fn shown_key(config: &Config) -> anyhow::Result<String> {
+    match config.http.keys {
+        KeyChoice::Own => own_key::find_or_make(&config.node.data_dir),
+        KeyChoice::Off => Err(usage("`http.keys` is `none`, so the front needs no key").into()),
+        KeyChoice::Listed(_) => Err(usage(
+            "the front has the keys of `http.keys`, and of these only the hashes are known; \
+             `planck serve key NAME` makes another key",
+        )
+        .into()),
+    }
+}
+
+/// Makes a key for a caller. Only its hash is configured, so the key itself is shown just once.
+fn made_key(name: &str, role: Role) -> Result<String, UsageError> {
+    if !planck_common::id::is_id(name) {
+        return Err(usage(format!(
+            "`{name}` is no name for a key: expected 1 to 64 characters of A-Z a-z 0-9 _ -"
+        )));
+    }
+    let key = own_key::mint();
+    let (role, hash) = (role.name(), KeyHash::of(&key));
+    Ok(format!(
+        "the key, which is shown only now:\n\n  {key}\n\n\
+         for ~/.planck/config.toml:\n\n  [[http.keys]]\n  name = \"{name}\"\n  hash = \"{hash}\"\n  role = \"{role}\"\n\n\
+         or in the environment:\n\n  PLANCK_HTTP_KEYS='[{{\"name\":\"{name}\",\"hash\":\"{hash}\",\"role\":\"{role}\"}}]'\n"
+    ))
 }

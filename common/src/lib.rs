@@ -10,6 +10,7 @@ pub mod usage;
 pub mod envelope;
 pub mod event;
 
+pub mod allowed_hosts;
 pub mod command;
 pub mod decision;
 pub mod inbox;

@@ -1,6 +1,7 @@
 """Starts a session at a front, sends a prompt, and prints the answer as it comes.
 
-Usage: python3 ask.py PROMPT. PLANCK_URL is the front, http://127.0.0.1:8400 by default; PLANCK_KEY is a key.
+Usage: python3 ask.py PROMPT. PLANCK_URL is the front, http://127.0.0.1:8400 by default; PLANCK_KEY is a key,
+such as `planck serve key` prints.
 """
 
 import json

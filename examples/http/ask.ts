@@ -1,5 +1,6 @@
 // Starts a session at a front, sends a prompt, and prints the answer as it comes.
-// Usage: node ask.ts PROMPT, with Node 22.18 or later. PLANCK_URL is the front; PLANCK_KEY is a key.
+// Usage: node ask.ts PROMPT, with Node 22.18 or later. PLANCK_URL is the front; PLANCK_KEY is a key,
+// such as `planck serve key` prints.
 const base = process.env.PLANCK_URL ?? "http://127.0.0.1:8400";
 const key: Record<string, string> = process.env.PLANCK_KEY ? { authorization: `Bearer ${process.env.PLANCK_KEY}` } : {};
 

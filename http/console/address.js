@@ -1,4 +1,4 @@
-// The pages that an address names.
+// The pages and the key that an address names.
 
 /** Returns the page that the part of the address after `#` names. */
 export function pageOf(hash) {
@@ -17,4 +17,13 @@ function decoded(part) {
   } catch {
     return part;
   }
+}
+
+/**
+ * Returns the `key` with which the part of the address after `#` begins, as in `#key=KEY/sessions/NAME`, and the `rest`, which
+ * names the page. Without a key, `key` is undefined.
+ */
+export function keyOf(hash) {
+  const [, key, page] = /^#key=([^/]*)(.*)$/.exec(hash) ?? [];
+  return { key, rest: key === undefined ? hash : page && `#${page}` };
 }

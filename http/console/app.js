@@ -11,13 +11,28 @@ import { SessionPage } from "./session.js";
 import { WaitsPage } from "./waits.js";
 import { ClusterPage } from "./cluster.js";
 import { AgentPage } from "./agent.js";
-import { pageOf } from "./address.js";
+import { keyOf, pageOf } from "./address.js";
 import { nextTheme, theme } from "./theme.js";
+
+/**
+ * Takes the key from an address that `planck serve` prints, and removes it there, so that it is in no copied link. Returns
+ * whether there was one.
+ */
+function takeKey() {
+  const { key, rest } = keyOf(location.hash);
+  if (key === undefined) return false;
+  setKey(key);
+  history.replaceState(null, "", location.pathname + location.search + rest);
+  return true;
+}
 
 function usePage() {
   const [hash, setHash] = useState(location.hash);
   useEffect(() => {
-    const changed = () => setHash(location.hash);
+    const changed = () => {
+      if (takeKey()) dispatchEvent(new Event("planck-key"));
+      setHash(location.hash);
+    };
     addEventListener("hashchange", changed);
     return () => removeEventListener("hashchange", changed);
   }, []);
@@ -39,7 +54,10 @@ function App() {
   const waits = usePoll(() => api.waits({ limit: 100 }), 4_000);
   const main = useRef(null);
   const isFirst = useRef(true);
-  useEffect(() => onKeyNeeded((problem) => setRefused(problem)), []);
+  useEffect(() => {
+    onKeyNeeded((problem) => setRefused(problem));
+    addEventListener("planck-key", () => setRefused(undefined));
+  }, []);
   const waiting = waits.value?.waits.length ?? 0;
   useEffect(() => {
     document.title = `${waiting ? `(${waiting}) ` : ""}${page.title} · Planck`;
@@ -88,7 +106,6 @@ function KeyDialog({ problem, onDone }) {
   const submit = (event) => {
     event.preventDefault();
     setKey(value.trim());
-    onDone();
     dispatchEvent(new Event("planck-key"));
   };
   return html`<${Dialog} title="A key is needed" onClose=${onDone}>
@@ -101,4 +118,5 @@ function KeyDialog({ problem, onDone }) {
   <//>`;
 }
 
+takeKey();
 render(html`<${App} />`, document.getElementById("app"));

@@ -6,6 +6,7 @@
 
 use std::{error::Error, time::Duration};
 
+use reqwest::{Client, header::AUTHORIZATION};
 use serde_json::{Value, json};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -14,9 +15,7 @@ const SECOND: Duration = Duration::from_secs(1);
 async fn main() -> Result<(), Box<dyn Error>> {
     let text = std::env::args().nth(1).ok_or("usage: http-ask PROMPT")?;
     let base = std::env::var("PLANCK_URL").unwrap_or("http://127.0.0.1:8400".into());
-    // reqwest needs a TLS library even for addresses without TLS.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = reqwest::Client::new();
+    let client = client()?;
     let post = async |path: &str, body: Value| -> Result<Value, Box<dyn Error>> {
         let request = client.post(format!("{base}{path}"));
         let request = request.header("content-type", "application/json");
@@ -69,6 +68,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
+}
+
+/// Returns a client that sends the key, if there is one.
+fn client() -> Result<Client, Box<dyn Error>> {
+    // reqwest needs a TLS library even for addresses without TLS.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let key = std::env::var("PLANCK_KEY").unwrap_or_default();
+    let headers = [(AUTHORIZATION, format!("Bearer {key}").try_into()?)];
+    let client = Client::builder().default_headers(headers.into_iter().collect());
+    Ok(client.build()?)
 }
 
 /// Returns the text of a message.

@@ -15,9 +15,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     console,
     feed::{Feed, Feeds},
-    guard::{AllowedNames, guard},
+    guard::{AllowedNames, guard, guard_probes},
     health,
-    key::{Caller, Key, Keys, Role},
+    key::{Caller, Keys, Role},
     meter::FrontMeter,
     openai,
     problem::Problem,
@@ -29,8 +29,7 @@ use super::{
 #[derive(Debug, Clone)]
 pub struct FrontOptions {
     pub names: AllowedNames,
-    /// The keys of the callers. Without keys everybody who reaches the front may do everything.
-    pub keys: Vec<Key>,
+    pub keys: Keys,
     /// The maximum number of concurrent connections. Further clients wait until one is closed.
     pub connections: usize,
     pub start: StartDefaults,
@@ -81,7 +80,7 @@ impl Default for FrontOptions {
     fn default() -> Self {
         Self {
             names: AllowedNames::default(),
-            keys: Vec::new(),
+            keys: Keys::default(),
             connections: 4_096,
             start: StartDefaults::default(),
             metrics: None,
@@ -110,7 +109,7 @@ impl Front {
         Arc::new(Self {
             client,
             names: options.names,
-            keys: Keys::new(options.keys),
+            keys: options.keys,
             connections: options.connections,
             start: options.start,
             metrics: options.metrics,
@@ -133,9 +132,9 @@ impl Front {
         });
         let limits = ConnectionLimits {
             all: self.connections,
-            keyless: match self.keys.is_empty() {
-                true => self.connections,
-                false => self.connections.div_ceil(KEYLESS_SHARE),
+            keyless: match self.keys {
+                Keys::Off => self.connections,
+                Keys::Own(_) | Keys::Listed(_) => self.connections.div_ceil(KEYLESS_SHARE),
             },
         };
         server::serve(listener, routes, limits, stop).await;
@@ -145,7 +144,12 @@ impl Front {
 
     /// Serves only the health and the metrics of the process, without keys.
     pub async fn serve_admin(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
-        let routes = health::open_routes().with_state(Arc::clone(&self));
+        let routes = health::open_routes()
+            .layer(middleware::from_fn_with_state(
+                Arc::clone(&self),
+                guard_probes,
+            ))
+            .with_state(Arc::clone(&self));
         let limits = ConnectionLimits {
             all: ADMIN_CONNECTIONS,
             keyless: ADMIN_CONNECTIONS,

@@ -1,18 +1,20 @@
 //! Checks every request before it is handled: the name of the host, the origin of the page that
 //! sent it, and the key of the caller.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     extract::{Request, State},
-    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
+    http::{HeaderValue, Method, StatusCode, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use planck_common::allowed_hosts::{AllowedHosts, name_of};
 
 use super::{
     front::Front,
     health,
+    key::Keys,
     openai::{self, ApiError},
     problem::Problem,
     server::Connection,
@@ -21,30 +23,19 @@ use super::{
 /// The names under which a front may be addressed, and the pages that may use it.
 #[derive(Debug, Clone, Default)]
 pub struct AllowedNames {
-    /// Names of hosts, without ports. Names of this machine and IP addresses are always allowed.
-    pub hosts: Vec<String>,
+    pub hosts: AllowedHosts,
     /// Origins such as `http://localhost:3000`, whose pages may use the front.
     pub origins: Vec<String>,
 }
 
 impl AllowedNames {
-    /// Refuses a request for another host. A page of a stranger can make a browser address this
-    /// machine under the stranger's own name, and would then count as a page of this front.
-    /// `has_keys` is whether requests need a key, which such a page does not have.
-    fn check_host(&self, host: &str, has_keys: bool) -> Result<(), Problem> {
-        let name = name_of(host);
-        let is_own = name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok();
-        let is_listed = self
-            .hosts
-            .iter()
-            .any(|known| known.eq_ignore_ascii_case(name));
-        if is_own || is_listed || (has_keys && self.hosts.is_empty()) {
-            return Ok(());
+    /// Refuses a request for another host. `has_callers` is whether there is a key for each caller:
+    /// such a front may have any name unless its names are listed.
+    fn check_host(&self, host: &str, has_callers: bool) -> Result<(), Problem> {
+        match self.hosts.allow(host) || (has_callers && self.hosts.0.is_empty()) {
+            true => Ok(()),
+            false => Err(wrong_host(host)),
         }
-        Err(Problem::denied(format!(
-            "this front does not serve the host `{}`; add it to `http.allowed_hosts`",
-            name.chars().take(80).collect::<String>()
-        )))
     }
 
     /// Refuses a request from a page of another origin, unless that origin is allowed.
@@ -66,18 +57,11 @@ impl AllowedNames {
     }
 }
 
-/// Returns the name in `NAME:PORT` or `[ADDRESS]:PORT`.
-fn name_of(host: &str) -> &str {
-    if let Some(address) = host.strip_prefix('[') {
-        return address.split(']').next().unwrap_or_default();
-    }
-    host.split(':').next().unwrap_or_default()
-}
-
-/// Returns the text of a header, or an empty text if it is missing or not text.
-fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
-    let value = headers.get(name).and_then(|value| value.to_str().ok());
-    value.unwrap_or_default()
+fn wrong_host(host: &str) -> Problem {
+    Problem::denied(format!(
+        "the host `{}` is not served; add it to `http.allowed_hosts`",
+        name_of(host).chars().take(80).collect::<String>()
+    ))
 }
 
 /// Passes a request on to its handler if the checks permit, with the caller as an extension.
@@ -107,19 +91,41 @@ pub async fn guard(State(front): State<Arc<Front>>, mut request: Request, next: 
     response
 }
 
+/// Passes a request to the listener for operators on to its handler if the name of the host permits.
+pub async fn guard_probes(
+    State(front): State<Arc<Front>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match host(&request) {
+        Ok(host) if front.names().hosts.allow_probe(host) => next.run(request).await,
+        Ok(host) => wrong_host(host).into_response(),
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// Returns the host that a request is for, which may be missing. With two of them, this front and a
+/// proxy before it could each check another one.
+fn host(request: &Request) -> Result<&str, Problem> {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let no_text = |_| Problem::bad_request("the header `Host` is no text");
+    match (hosts.next(), hosts.next()) {
+        (Some(_), Some(_)) => Err(Problem::bad_request(
+            "the request has several `Host` headers",
+        )),
+        (Some(host), None) => host.to_str().map_err(no_text),
+        (None, _) => Ok(""),
+    }
+}
+
 fn check(
     front: &Front,
     request: &mut Request,
     origin: Option<&HeaderValue>,
 ) -> Result<(), Problem> {
-    // With two hosts, this front and a proxy before it could each check another one.
-    if request.headers().get_all(header::HOST).iter().count() > 1 {
-        return Err(Problem::bad_request(
-            "the request has several `Host` headers",
-        ));
-    }
-    let host = text(request.headers(), header::HOST).to_owned();
-    front.names().check_host(&host, !front.keys().is_empty())?;
+    let host = host(request)?.to_owned();
+    let has_callers = matches!(front.keys(), Keys::Listed(_));
+    front.names().check_host(&host, has_callers)?;
     if let Some(origin) = origin {
         let origin = origin.to_str().unwrap_or("null");
         front.names().check_origin(origin, &host)?;
@@ -161,11 +167,24 @@ fn preflight(request: &Request) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+    use planck_client::{
+        Client,
+        bus::{MemoryBus, MemoryHub},
+    };
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::{TcpListener, TcpStream},
+    };
+    use tokio_util::sync::CancellationToken;
+    use tower::ServiceExt as _;
+
     use super::*;
+    use crate::FrontOptions;
 
     fn names() -> AllowedNames {
         AllowedNames {
-            hosts: vec!["planck.example.com".into()],
+            hosts: AllowedHosts(vec!["planck.example.com".into()]),
             origins: vec!["http://localhost:3000".into()],
         }
     }
@@ -211,5 +230,51 @@ mod tests {
                 "{origin}"
             );
         }
+    }
+
+    /// Everybody may read the metrics at the listener for operators, so the name of the host must tell a
+    /// page of a stranger from a scraper.
+    #[tokio::test]
+    async fn listener_for_operators_checks_the_host() {
+        let names = AllowedNames {
+            hosts: AllowedHosts(vec!["front.example.com".into()]),
+            ..AllowedNames::default()
+        };
+        let options = FrontOptions {
+            names,
+            ..FrontOptions::default()
+        };
+        let client = Client::over(Arc::new(MemoryBus::new(MemoryHub::new())));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let serving = tokio::spawn(Front::new(client, options).serve_admin(listener, stop.clone()));
+        for (host, status) in [
+            ("10.0.0.7:9465", "200"),
+            ("front:9465", "200"),
+            ("front.example.com", "200"),
+            ("evil.example.com:9465", "403"),
+            ("front\r\nhost: front", "400"),
+        ] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let request = format!("GET /metrics HTTP/1.0\r\nhost: {host}\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.contains(&format!(" {status} ")), "{host}: {answer}");
+        }
+        stop.cancel();
+        serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn request_with_two_hosts_is_refused() {
+        let client = Client::over(Arc::new(MemoryBus::new(MemoryHub::new())));
+        let front = Front::new(client, FrontOptions::default());
+        let two = Request::get("/livez")
+            .header(header::HOST, "127.0.0.1:8400")
+            .header(header::HOST, "127.0.0.1:8401");
+        let answer = front.routes().oneshot(two.body(Body::empty()).unwrap());
+        assert_eq!(answer.await.unwrap().status(), StatusCode::BAD_REQUEST);
     }
 }

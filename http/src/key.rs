@@ -103,7 +103,16 @@ pub struct Key {
     pub role: Role,
 }
 
-/// The caller of a request: the name of its key, or `None` if the front has no keys.
+impl Key {
+    fn caller(&self) -> Caller {
+        Caller {
+            name: Some(self.name.clone()),
+            role: self.role,
+        }
+    }
+}
+
+/// The caller of a request: the name of its key, or `None` if the front has no key for each caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     pub name: Option<String>,
@@ -124,8 +133,8 @@ impl Caller {
         )))
     }
 
-    /// Returns the name that is recorded with a command: that of the caller's key. Without keys it
-    /// is the one that the body of the request says.
+    /// Returns the name that is recorded with a command: that of the caller's key. If the key has
+    /// none, it is the one that the body of the request says.
     pub fn author(self, said: Option<String>) -> Option<String> {
         self.name.or(said)
     }
@@ -141,47 +150,54 @@ impl Caller {
     }
 }
 
-/// The keys of a front. Without keys everybody who reaches the front may do everything.
+/// The keys of a front.
 #[derive(Debug, Clone, Default)]
-pub struct Keys(Vec<Key>);
+pub enum Keys {
+    /// Everybody who reaches the front may do everything.
+    #[default]
+    Off,
+    /// The key of the user who runs the front, which names no caller and permits everything.
+    Own(KeyHash),
+    /// A key for each caller.
+    Listed(Vec<Key>),
+}
 
 impl Keys {
-    pub fn new(keys: Vec<Key>) -> Self {
-        Self(keys)
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Returns the caller that the headers of a request name.
     pub fn caller(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
-        if self.0.is_empty() {
-            return Ok(Caller {
-                name: None,
-                role: Role::Operate,
-            });
-        }
-        let text = headers
-            .get(AUTHORIZATION)
-            .and_then(|text| text.to_str().ok());
-        let presented = text
-            .and_then(|text| text.split_once(' '))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .map(|(_, key)| KeyHash::of(key.trim()))
-            .ok_or_else(|| {
-                Problem::unauthorized("this front needs a key: `Authorization: Bearer KEY`")
-            })?;
-        let known = self.0.iter().find(|key| key.hash.is(&presented));
-        known
-            .map(|key| Caller {
-                name: Some(key.name.clone()),
-                role: key.role,
-            })
-            .ok_or_else(|| {
-                Problem::unauthorized("no key of this front is like the one that was sent")
-            })
+        let user = Caller {
+            name: None,
+            role: Role::Operate,
+        };
+        let known = match self {
+            Self::Off => return Ok(user),
+            Self::Own(hash) => presented(headers)?.is(hash).then_some(user),
+            Self::Listed(keys) => {
+                let presented = presented(headers)?;
+                let known = keys.iter().find(|key| key.hash.is(&presented));
+                known.map(Key::caller)
+            }
+        };
+        known.ok_or_else(|| {
+            Problem::unauthorized("no key of this front is like the one that was sent")
+        })
     }
+}
+
+/// Returns the digest of the key that the headers of a request have.
+fn presented(headers: &HeaderMap) -> Result<KeyHash, Problem> {
+    let text = headers
+        .get(AUTHORIZATION)
+        .and_then(|text| text.to_str().ok());
+    text.and_then(|text| text.split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+        .map(|(_, key)| KeyHash::of(key.trim()))
+        .ok_or_else(|| {
+            Problem::unauthorized(
+                "this front needs a key: `Authorization: Bearer KEY`; on its machine `planck serve key` \
+                 prints it, unless `http.keys` lists others",
+            )
+        })
 }
 
 /// A caller that may read.
@@ -232,7 +248,7 @@ mod tests {
     use super::*;
 
     fn keys() -> Keys {
-        Keys::new(vec![Key {
+        Keys::Listed(vec![Key {
             name: "ann".into(),
             hash: KeyHash::of("secret"),
             role: Role::Use,
@@ -259,8 +275,18 @@ mod tests {
 
     #[test]
     fn front_without_keys_admits_everybody() {
-        let caller = Keys::default().caller(&HeaderMap::new()).unwrap();
+        let caller = Keys::Off.caller(&HeaderMap::new()).unwrap();
         assert_eq!(caller.role, Role::Operate);
+    }
+
+    #[test]
+    fn own_key_names_no_caller_and_permits_everything() {
+        let keys = Keys::Own(KeyHash::of("secret"));
+        let user = keys.caller(&headers("Bearer secret")).unwrap();
+        assert_eq!((user.name, user.role), (None, Role::Operate));
+        assert!(keys.caller(&headers("Bearer other")).is_err());
+        let refused = keys.caller(&HeaderMap::new()).unwrap_err();
+        assert!(format!("{refused:?}").contains("planck serve key"));
     }
 
     #[test]

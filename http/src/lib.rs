@@ -27,4 +27,4 @@ pub mod fuzz;
 
 pub use front::{Front, FrontOptions, MetricsText, StartDefaults};
 pub use guard::AllowedNames;
-pub use key::{Key, KeyHash, MalformedHash, Role};
+pub use key::{Key, KeyHash, Keys, MalformedHash, Role};

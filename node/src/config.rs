@@ -32,7 +32,8 @@ pub use section::{
     AnswerLimits, Cluster, Config, InboxLimits, ModelEntry, PlainTool, Prices, Provider, Telemetry,
 };
 pub use setting::{
-    ConfiguredUrl, KeyEntry, LogFormat, Network, Period, Sandbox, Size, StoreKind, Synchronous,
+    ConfiguredUrl, KeyChoice, KeyEntry, LogFormat, Network, Period, Sandbox, Size, StoreKind,
+    Synchronous,
 };
 pub use written::{WrittenKeys, written};
 

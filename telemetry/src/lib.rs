@@ -21,6 +21,7 @@ use std::{
 };
 
 use opentelemetry_sdk::Resource;
+use planck_common::allowed_hosts::AllowedHosts;
 use tokio::runtime::Handle;
 use tracing::Subscriber;
 use tracing_subscriber::{
@@ -52,6 +53,8 @@ pub struct TelemetryOptions {
     pub metrics: bool,
     /// The address at which probes and metrics are served over HTTP.
     pub listen: Option<SocketAddr>,
+    /// The names, with a dot, under which the listener may be addressed.
+    pub hosts: AllowedHosts,
 }
 
 /// The reason why telemetry could not start.
@@ -151,7 +154,9 @@ fn listener(
     };
     let started = Handle::try_current()
         .map_err(io::Error::other)
-        .and_then(|main| Listener::start(address, Arc::clone(metrics), main));
+        .and_then(|main| {
+            Listener::start(address, Arc::clone(metrics), main, options.hosts.clone())
+        });
     started
         .map(Some)
         .map_err(|reason| TelemetryError::Listener { address, reason })

@@ -7,12 +7,12 @@ use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, thread, time::Dur
 
 use hyper::{
     Method, Request, Response, StatusCode,
-    body::Incoming,
-    header::{ALLOW, CONTENT_TYPE, HeaderValue},
+    header::{ALLOW, CONTENT_TYPE, HOST, HeaderValue},
     server::conn::http1,
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use planck_common::allowed_hosts::{AllowedHosts, name_of};
 use tokio::{
     net::{TcpListener, TcpStream},
     runtime::{self, Handle},
@@ -44,7 +44,12 @@ pub struct Listener {
 
 impl Listener {
     /// Starts a listener. `main` is the runtime whose progress the probes check.
-    pub fn start(address: SocketAddr, metrics: Arc<Metrics>, main: Handle) -> io::Result<Self> {
+    pub fn start(
+        address: SocketAddr,
+        metrics: Arc<Metrics>,
+        main: Handle,
+        hosts: AllowedHosts,
+    ) -> io::Result<Self> {
         let socket = std::net::TcpListener::bind(address)?;
         socket.set_nonblocking(true)?;
         let runtime = runtime::Builder::new_current_thread()
@@ -54,7 +59,7 @@ impl Listener {
         thread::Builder::new().name("telemetry".into()).spawn(move || {
             runtime.block_on(async {
                 tokio::select! {
-                    Err(error) = serve(socket, metrics, main) => tracing::error!(%error, "the telemetry listener has ended"),
+                    Err(error) = serve(socket, metrics, main, hosts) => tracing::error!(%error, "the telemetry listener has ended"),
                     _ = stopped => {}
                 }
             });
@@ -68,10 +73,12 @@ async fn serve(
     socket: std::net::TcpListener,
     metrics: Arc<Metrics>,
     main: Handle,
+    hosts: AllowedHosts,
 ) -> io::Result<()> {
     let socket = TcpListener::from_std(socket)?;
     let pulse = Arc::new(Pulse::new());
     tokio::spawn(Arc::clone(&pulse).keep_checking(main));
+    let hosts = Arc::new(hosts);
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
@@ -85,17 +92,24 @@ async fn serve(
                 continue;
             }
         };
-        let (metrics, pulse) = (Arc::clone(&metrics), Arc::clone(&pulse));
+        let (metrics, pulse, hosts) =
+            (Arc::clone(&metrics), Arc::clone(&pulse), Arc::clone(&hosts));
         tokio::spawn(async move {
             let _place = place;
-            let _too_long = timeout(LONGEST, converse(stream, metrics, pulse)).await;
+            let _too_long = timeout(LONGEST, converse(stream, metrics, pulse, hosts)).await;
         });
     }
 }
 
-async fn converse(stream: TcpStream, metrics: Arc<Metrics>, pulse: Arc<Pulse>) {
+async fn converse(
+    stream: TcpStream,
+    metrics: Arc<Metrics>,
+    pulse: Arc<Pulse>,
+    hosts: Arc<AllowedHosts>,
+) {
     let answering = service_fn(|request| {
-        let answer = answer(&request, &metrics, &pulse);
+        let answer =
+            wrong_host(&request, &hosts).unwrap_or_else(|| answer(&request, &metrics, &pulse));
         async move { Ok::<_, Infallible>(answer) }
     });
     let mut builder = http1::Builder::new();
@@ -111,7 +125,18 @@ async fn converse(stream: TcpStream, metrics: Arc<Metrics>, pulse: Arc<Pulse>) {
     }
 }
 
-fn answer(request: &Request<Incoming>, metrics: &Metrics, pulse: &Pulse) -> Response<String> {
+/// Returns the refusal of a request under a name that the listener does not have. Every `Host` counts,
+/// because a proxy before the listener could check another one.
+fn wrong_host<B>(request: &Request<B>, hosts: &AllowedHosts) -> Option<Response<String>> {
+    let named = request.headers().get_all(HOST).into_iter();
+    let mut named = named.map(|host| host.to_str().unwrap_or("."));
+    let wrong = named.find(|host| !hosts.allow_probe(host))?;
+    let name: String = name_of(wrong).chars().take(80).collect();
+    let why = format!("the host `{name}` is not served; add it to `http.allowed_hosts`\n");
+    Some(plain(StatusCode::FORBIDDEN, why))
+}
+
+fn answer<B>(request: &Request<B>, metrics: &Metrics, pulse: &Pulse) -> Response<String> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".into());
         refused
@@ -154,4 +179,37 @@ fn text_response(status: StatusCode, kind: &'static str, text: String) -> Respon
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(hosts: &[&str]) -> Option<Response<String>> {
+        let names = AllowedHosts(vec!["node.example.com".into()]);
+        let request = hosts
+            .iter()
+            .fold(Request::get("/metrics"), |request, host| {
+                request.header(HOST, *host)
+            });
+        wrong_host(&request.body(()).unwrap(), &names)
+    }
+
+    /// The stranger's page has its own name resolve to this machine.
+    #[test]
+    fn page_of_a_stranger_reads_no_metrics() {
+        for stranger in [&["evil.com"][..], &["127.0.0.1:9464", "evil.com:9464"]] {
+            let refused = refused(stranger).unwrap();
+            assert_eq!(refused.status(), StatusCode::FORBIDDEN);
+            let told = refused.body();
+            assert!(
+                told.contains("`evil.com`") && told.contains("http.allowed_hosts"),
+                "{told}"
+            );
+        }
+        for known in ["10.0.0.7:9464", "node:9464", "node.example.com:9464"] {
+            assert!(refused(&[known]).is_none(), "{known}");
+        }
+        assert!(refused(&[]).is_none(), "a probe without a host");
+    }
 }

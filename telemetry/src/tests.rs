@@ -21,6 +21,7 @@ fn options(otlp_endpoint: Option<String>) -> TelemetryOptions {
         content: false,
         metrics: false,
         listen: None,
+        hosts: AllowedHosts::default(),
     }
 }
 

@@ -1,11 +1,10 @@
 //! A real `planck serve` process, and requests to it over plain HTTP/1.0, whose answers end with
-//! their connection.
+//! their connection. A test uses a front with the key in the address that the front prints.
 
 use std::{
     fs::File,
     net::SocketAddr,
     path::{Path, PathBuf},
-    process::Stdio,
     time::Duration,
 };
 
@@ -23,6 +22,8 @@ use crate::{
     nats::free_port,
 };
 
+/// The header with a caller's key.
+pub const AUTHORIZATION: &str = "Authorization";
 /// How long a front may take to end.
 const LEAVE: Duration = Duration::from_secs(30);
 
@@ -30,6 +31,7 @@ const LEAVE: Duration = Duration::from_secs(30);
 pub struct Front {
     child: Child,
     address: SocketAddr,
+    key: Option<String>,
     log: PathBuf,
 }
 
@@ -50,10 +52,11 @@ impl Front {
     ) -> Result<Self> {
         let log = folder.join(format!("front-{}.log", address.port()));
         let file = File::options().create(true).append(true).open(&log)?;
+        let printed = log.with_extension("out");
         let mut child = command
             .args(["serve", "--listen", &address.to_string()])
             .args(options)
-            .stdout(Stdio::null())
+            .stdout(File::create(&printed)?)
             .stderr(file)
             .spawn()
             .context("cannot run `setpriv`")?;
@@ -62,17 +65,31 @@ impl Front {
                 return Some(Err(status));
             }
             let answer = get(address, "/readyz").await.ok()?;
-            (answer.status == 200).then_some(Ok(()))
+            let printed = std::fs::read_to_string(&printed).ok()?;
+            (answer.status == 200 && printed.ends_with('\n')).then_some(Ok(printed))
         });
         let told = || std::fs::read_to_string(&log).unwrap_or_default();
-        if let Err(status) = ready.await.with_context(told)? {
-            bail!("the front ended with {status}; its log:\n{}", told());
-        }
+        let printed = match ready.await.with_context(told)? {
+            Ok(printed) => printed,
+            Err(status) => bail!("the front ended with {status}; its log:\n{}", told()),
+        };
+        let key = printed.trim().split_once("/#key=");
         Ok(Self {
             child,
             address,
+            key: key.map(|(_, key)| key.to_owned()),
             log,
         })
+    }
+
+    /// Returns the front's own key, or an empty text if it has made none.
+    pub fn key(&self) -> &str {
+        self.key.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the address for clients that have the key otherwise.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -103,7 +120,23 @@ impl Front {
     }
 
     pub async fn get(&self, path: &str) -> Result<HttpAnswer> {
-        get(self.address, path).await
+        self.request("GET", path, &[], "").await
+    }
+
+    /// Sends a request with the front's own key, unless the headers have another one.
+    pub async fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Result<HttpAnswer> {
+        let bearer = format!("Bearer {}", self.key());
+        let mut headers = headers.to_vec();
+        if self.key.is_some() && !headers.iter().any(|(name, _)| *name == AUTHORIZATION) {
+            headers.push((AUTHORIZATION, &bearer));
+        }
+        request(self.address, method, path, &headers, body).await
     }
 
     /// Sends a command, and fails unless it succeeds.
@@ -121,7 +154,7 @@ impl Front {
         body: &Value,
         headers: &[(&str, &str)],
     ) -> Result<HttpAnswer> {
-        request(self.address, "POST", path, headers, &body.to_string()).await
+        self.request("POST", path, headers, &body.to_string()).await
     }
 }
 

@@ -17,6 +17,8 @@ use tokio::{
     time::timeout,
 };
 
+use crate::front::Front;
+
 /// If this is set, as in CI, missing SDKs fail the tests. Otherwise the tests are skipped.
 const NEEDED: &str = "PLANCK_TESTS_NEED_JUDGES";
 /// How long a client may take until its next line.
@@ -100,8 +102,8 @@ impl Sdk {
         }
     }
 
-    /// Starts a client that plays a scenario against the front at `url`. Its sessions work in `dir`.
-    pub fn play(self, scenario: &str, url: &str, dir: &Path) -> Result<SdkClient> {
+    /// Starts a client that plays a scenario against a front. Its sessions work in `dir`.
+    pub fn play(self, scenario: &str, front: &Front, dir: &Path) -> Result<SdkClient> {
         let judges = root().join("tests/judges");
         let script = judges.join(match self {
             Self::AiSdk => "ui/judge.mjs",
@@ -110,11 +112,13 @@ impl Sdk {
         });
         let mut command = self.interpreter();
         command
-            .args([scenario, url])
+            .args([scenario, &front.url()])
             .stdin(Stdio::from(File::open(script)?))
             .env("OPENAI_JUDGE", root().join(".tools/openai"))
             .env("PLANCK_SCENE", scenario)
-            .env("PLANCK_FRONT", url)
+            .env("PLANCK_FRONT", front.url())
+            .env("PLANCK_KEY", front.key())
+            .env("OPENAI_API_KEY", front.key())
             .env("AI_SDK_LOG_WARNINGS", "false");
         command
             .env("PLANCK_DIR", dir)

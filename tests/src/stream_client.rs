@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-use crate::front::{open, status};
+use crate::front::{AUTHORIZATION, open, status};
 
 /// The pause after a front could not be reached or cut the client off.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -29,6 +29,8 @@ pub struct StreamClient {
     pub events: Vec<Envelope>,
     /// How often the client connected.
     pub connections: u32,
+    /// The value of its header `Authorization`.
+    bearer: String,
     /// The text of the running request of each agent, by part. A part is incomplete if the client
     /// missed its beginning.
     running: BTreeMap<AgentId, RunningText>,
@@ -44,6 +46,14 @@ struct RunningText {
 }
 
 impl StreamClient {
+    /// Returns a client with a key of the fronts.
+    pub fn with_key(key: &str) -> Self {
+        Self {
+            bearer: format!("Bearer {key}"),
+            ..Self::default()
+        }
+    }
+
     /// Follows a session at these fronts, in turn, until a durable event is the last one. After
     /// each of the given times the client drops its connection by itself.
     pub async fn follow(
@@ -85,6 +95,7 @@ impl StreamClient {
         let headers = [
             ("Accept", "text/event-stream"),
             ("Last-Event-ID", last.as_str()),
+            (AUTHORIZATION, self.bearer.as_str()),
         ];
         let Ok(Ok(stream)) = timeout_at(end, open(front, "GET", &path, &headers, "")).await else {
             return Ok(Ok(false));

@@ -3,11 +3,11 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
-use planck_http::{Front, FrontOptions, StartDefaults};
+use planck_http::{Front, FrontOptions, KeyHash, Keys, StartDefaults};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use super::stage::WORKSPACE;
+use super::{super::serve::own_key, stage::WORKSPACE};
 use planck_client::Client;
 
 /// The port that is tried first, which is the default of `planck serve`.
@@ -15,6 +15,7 @@ const PORT: u16 = 8400;
 
 pub struct DemoFront {
     address: SocketAddr,
+    key: String,
     stop: CancellationToken,
     serving: JoinHandle<()>,
 }
@@ -33,7 +34,9 @@ impl DemoFront {
             workspace: Some(WORKSPACE.into()),
             dir: None,
         };
+        let key = own_key::mint();
         let options = FrontOptions {
+            keys: Keys::Own(KeyHash::of(&key)),
             start,
             ..FrontOptions::default()
         };
@@ -41,13 +44,15 @@ impl DemoFront {
         let serving = tokio::spawn(front.serve(listener, stop.clone()));
         Ok(Self {
             address,
+            key,
             stop,
             serving,
         })
     }
 
+    /// Returns the address of the console with the key. A page of the console may follow.
     pub fn url(&self) -> String {
-        format!("http://{}/", self.address)
+        format!("http://{}/#key={}", self.address, self.key)
     }
 
     pub async fn stop(self) {

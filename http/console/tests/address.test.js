@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { pageOf } from "../address.js";
+import { keyOf, pageOf } from "../address.js";
 
 test("an address names a page", () => {
   assert.deepEqual(pageOf(""), { name: "sessions", title: "Sessions" });
@@ -12,4 +12,10 @@ test("an address names a page", () => {
 test("a part that cannot be decoded names nothing that exists", () => {
   assert.deepEqual(pageOf("#/sessions/%"), { name: "session", title: "%", session: "%" });
   assert.equal(pageOf("#/%E0%A4%A").name, "sessions");
+});
+
+test("a key stands before the page", () => {
+  assert.deepEqual(keyOf("#key=pk_1"), { key: "pk_1", rest: "" });
+  assert.deepEqual(keyOf("#key=pk_1/sessions/bold-oak"), { key: "pk_1", rest: "#/sessions/bold-oak" });
+  for (const hash of ["", "#/waits", "#/sessions/key=pk_1"]) assert.deepEqual(keyOf(hash), { key: undefined, rest: hash });
 });

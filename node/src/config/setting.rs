@@ -14,7 +14,7 @@ mod size;
 use std::{collections::BTreeMap, fmt};
 
 pub use choice::{LimitReaction, LogFormat, Network, Sandbox, StoreKind, Synchronous};
-pub use keys::{KeyEntry, KeyList};
+pub use keys::{KeyChoice, KeyEntry};
 pub use listen::Listen;
 pub use models_file::ModelsFile;
 pub use outside::{Authorities, HeaderText, ProxyRule};

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
-import { open, said, startSession, withBrowser } from "./browser.js";
+import { open, said, startSession, v1, withBrowser } from "./browser.js";
 
 export function session_is_started_and_answered({ address }) {
   return withBrowser(async (context) => {
@@ -127,7 +127,7 @@ export function pages_of_other_origins_cannot_use_the_front({ address }) {
     }, address);
     assert.deepEqual(outcomes.slice(0, 2), ["failed", "failed"]);
     const own = await open(context, address);
-    const sessions = await own.evaluate(() => fetch("/v1/sessions").then((response) => response.json()));
+    const sessions = await v1(own, "GET", "/sessions");
     assert.ok(!sessions.sessions.some((session) => session.name === "stolen"), "a stranger's page started a session");
     const framed = await page.evaluate((front) => new Promise((resolve) => {
       const frame = document.createElement("iframe");

@@ -53,6 +53,14 @@ function fromFolder(context, folder) {
   });
 }
 
+/** Turns the address of a page into the one that is opened. */
+let opened = (address) => address;
+
+/** Has pages of the console opened with a key, as by the address that the front prints. */
+export function openWith(front, key) {
+  opened = (address) => (address.startsWith(front) ? `${front}/#key=${key}${address.slice(front.length).replace(/^\/#?/, "")}` : address);
+}
+
 /** Opens a page, and collects what goes wrong in it. */
 export async function open(context, address) {
   const page = await context.newPage();
@@ -61,7 +69,7 @@ export async function open(context, address) {
   page.on("console", (message) => {
     if (message.type() === "error" && /Content Security Policy/.test(message.text())) page.errors.push(message.text());
   });
-  await page.goto(address);
+  await page.goto(opened(address));
   return page;
 }
 

@@ -71,14 +71,15 @@ export function long_session_opens_and_scrolls_at_once({ address }) {
  * 200 requests, and a last answer. Runs in the page.
  */
 async function makeLongSession(name) {
-  const headers = { "content-type": "application/json" };
+  const authorization = `Bearer ${sessionStorage.getItem("planck.key")}`;
+  const headers = { "content-type": "application/json", authorization };
   const post = async (path, body) => {
     const response = await fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
     if (!response.ok) throw new Error(await response.text());
   };
   const rested = async (least) => {
     for (;;) {
-      const { head, agents } = await (await fetch(`/v1/sessions/${name}`)).json();
+      const { head, agents } = await (await fetch(`/v1/sessions/${name}`, { headers })).json();
       if (head >= least && agents.every((agent) => agent.state === "idle")) return head;
       await new Promise((resolve) => setTimeout(resolve, 100));
     }

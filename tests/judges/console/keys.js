@@ -37,6 +37,31 @@ export function key_is_asked_for_and_roles_are_named({ address, ask }) {
   });
 }
 
+/** The address that the front prints opens the console. Its key stays in the tab only. */
+export function printed_address_brings_the_key({ address, key }) {
+  return withBrowser(async (context) => {
+    const page = await open(context, `${address}/#/cluster`);
+    await followsDecisions(page);
+    assert.equal(page.url(), `${address}/#/cluster`, "the key stays in the address");
+    await page.reload();
+    await followsDecisions(page);
+    assert.equal(await page.evaluate(() => JSON.stringify(localStorage).includes("pk_")), false, "the key outlives the tab");
+    // Another tab does not have it. There the address is pasted while the page is open.
+    const other = await open(context, "about:blank");
+    await other.goto(address);
+    const dialog = other.getByRole("dialog", { name: "A key is needed" });
+    await dialog.getByText("planck serve key").waitFor();
+    await other.evaluate(() => { location.hash = "#key=pk_wrong/waits"; });
+    await dialog.getByText("no key of this front").waitFor();
+    assert.equal(other.url(), `${address}/#/waits`);
+    await other.evaluate((key) => { location.hash = `#key=${key}`; }, key);
+    await dialog.waitFor({ state: "detached" });
+    assert.equal(other.url(), `${address}/`);
+    assert.deepEqual((await v1(other, "GET", "/sessions")).sessions, []);
+    assert.deepEqual([page.errors, other.errors], [[], []]);
+  });
+}
+
 async function use(page, key) {
   const dialog = page.getByRole("dialog", { name: "A key is needed" });
   await dialog.getByLabel("Key").fill(key);

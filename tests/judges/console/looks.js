@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { accessible, fitsPhone } from "./axe.js";
-import { open, said, status, withBrowser } from "./browser.js";
+import { open, said, status, v1, withBrowser } from "./browser.js";
 
 /** The pages: their name, their address, and how to know that they are there. */
 const PAGES = [
@@ -51,11 +51,9 @@ async function look(context, address, colorScheme, folder) {
 }
 
 /** Returns the address of the page of a session's second agent. */
-function agentOf(page, session) {
-  return page.evaluate(async (name) => {
-    const info = await (await fetch(`/v1/sessions/${name}`)).json();
-    return `#/sessions/${name}/agents/${info.agents.at(-1).id}`;
-  }, session);
+async function agentOf(page, session) {
+  const info = await v1(page, "GET", `/sessions/${session}`);
+  return `#/sessions/${session}/agents/${info.agents.at(-1).id}`;
 }
 
 /** Fails if a page is wider than a phone. */

@@ -269,5 +269,5 @@ const scenarios = {
 };
 
 const [name, url] = process.argv.slice(2);
-await scenarios[name](new OpenAI({ apiKey: "unused", baseURL: `${url}/openai/v1`, timeout: 120_000 }));
+await scenarios[name](new OpenAI({ apiKey: process.env.OPENAI_API_KEY ?? "unused", baseURL: `${url}/openai/v1`, timeout: 120_000 }));
 console.log(`${name}: openai for JavaScript on Node ${process.version} found nothing wrong`);

@@ -1,7 +1,7 @@
 // What only the page of the guide shows: errors, and what another tab or another page does.
 
 import assert from "node:assert/strict";
-import { STORY, alerted, answered, ended, grew, openChat, rested, say, showsWhatWasSaved, withPages } from "./page.js";
+import { STORY, alerted, answered, ended, grew, openChat, request, rested, say, showsWhatWasSaved, withPages } from "./page.js";
 
 export function pages_of_other_origins_are_refused(stage) {
   return withPages(async (context) => {
@@ -17,7 +17,7 @@ export function pages_of_other_origins_are_refused(stage) {
       return [sent, plain.type];
     }, [stage.front, stage.chat]);
     assert.deepEqual(status, ["Failed to fetch", "opaque"]);
-    const session = await fetch(`${stage.front}/v1/sessions/${stage.chat}`);
+    const session = await request(stage.front, `/v1/sessions/${stage.chat}`);
     assert.equal(session.status, 404, "a page of another origin started a session");
   });
 }

@@ -7,6 +7,18 @@ import { PATIENCE_MS, open, withBrowser } from "../console/browser.js";
 
 export const STORY = /^Once there were numbers\. 1 2 3 .* 39 40 and that was the end of the story\.$/;
 
+let authorization;
+
+/** Has this program send a key to the front. */
+export function useKey(key) {
+  authorization = `Bearer ${key}`;
+}
+
+/** Requests a path of the front. */
+export function request(front, path, { headers, ...options } = {}) {
+  return fetch(`${front}${path}`, { ...options, headers: { ...headers, authorization } });
+}
+
 /** Runs `work` with an empty profile, whose pages keep every text that the latest answer has had. */
 export function withPages(work) {
   return withBrowser(async (context) => {
@@ -62,7 +74,7 @@ export function alerted(page, text) {
 /** Starts a session where nodes of a cluster see its folder, which the page of the guide does not name. */
 export async function startSession({ front, ask }, name, fields) {
   const body = JSON.stringify({ name, dir: await ask("tell the directory"), ...fields });
-  const response = await fetch(`${front}/v1/sessions`, { method: "POST", headers: { "content-type": "application/json" }, body });
+  const response = await request(front, "/v1/sessions", { method: "POST", headers: { "content-type": "application/json" }, body });
   assert.equal(response.status, 201, await response.text());
 }
 
@@ -70,7 +82,7 @@ export async function startSession({ front, ask }, name, fields) {
 export async function v1(front, path, check) {
   const end = performance.now() + PATIENCE_MS;
   for (;;) {
-    const response = await fetch(`${front}/v1${path}`);
+    const response = await request(front, `/v1${path}`);
     assert.equal(response.status, 200, await response.clone().text());
     try {
       return check(await response.json());
@@ -91,7 +103,7 @@ export function shown(page) {
 
 /** Returns the messages that the front has saved, as a page shows them. */
 async function saved(front, chat) {
-  const response = await fetch(`${front}/v1/sessions/${chat}/messages`);
+  const response = await request(front, `/v1/sessions/${chat}/messages`);
   assert.equal(response.status, 200, await response.clone().text());
   const all = [];
   const { messages } = await response.json();

@@ -1,5 +1,5 @@
 // Bundles the pages and serves them. The components are the code of docs/http-clients.md, of which
-// only the address of the front is replaced.
+// only the address of the front and its key are replaced.
 
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -11,20 +11,25 @@ const TOOLS = join(ROOT, ".tools/react");
 const GUIDE = join(ROOT, "docs/http-clients.md");
 /** The address of the front in the guide. */
 const ADDRESS = "'http://127.0.0.1:8400'";
+/** The key in the guide. */
+const KEY = "'Bearer KEY'";
 /** The names under which the pages import the blocks of code of the guide, in their order. */
 const BLOCKS = ["chat", "assistant"];
 
-/** Returns the components of the guide, for a front. */
-function components(front) {
+/** Returns the components of the guide, for a front with a key. */
+function components(front, key) {
   const blocks = [...readFileSync(GUIDE, "utf8").matchAll(/^```tsx\n([^]*?)^```$/gm)].map(([, code]) => code);
   if (blocks.length !== BLOCKS.length) throw new Error(`${GUIDE} has ${blocks.length} components, not ${BLOCKS.length}`);
-  if (blocks.join("").split(ADDRESS).length !== 2) throw new Error(`${GUIDE} does not name ${ADDRESS} once`);
-  return Object.fromEntries(BLOCKS.map((name, at) => [name, blocks[at].replace(ADDRESS, JSON.stringify(front))]));
+  for (const text of [ADDRESS, KEY]) {
+    if (blocks.join("").split(text).length !== 2) throw new Error(`${GUIDE} does not name ${text} once`);
+  }
+  const own = (block) => block.replace(ADDRESS, JSON.stringify(front)).replace(KEY, JSON.stringify(`Bearer ${key}`));
+  return Object.fromEntries(BLOCKS.map((name, at) => [name, own(blocks[at])]));
 }
 
 /** Lets a page import a component of the guide as `guide/NAME`, and one component another as `./NAME`. */
-function guide(front) {
-  const code = components(front);
+function guide(front, key) {
+  const code = components(front, key);
   return {
     name: "guide",
     setup(build) {
@@ -38,7 +43,7 @@ function guide(front) {
 }
 
 /** Returns the programs of the pages, by their names. React's development build finds more faults. */
-async function bundle(front) {
+async function bundle(front, key) {
   const { build } = createRequire(join(TOOLS, "package.json"))("esbuild");
   const { outputFiles } = await build({
     entryPoints: ["chat", "assistant"].map((name) => join(import.meta.dirname, `pages/${name}.tsx`)),
@@ -49,15 +54,15 @@ async function bundle(front) {
     jsx: "automatic",
     define: { "process.env.NODE_ENV": '"development"' },
     nodePaths: [join(TOOLS, "node_modules")],
-    plugins: [guide(front)],
+    plugins: [guide(front, key)],
     logLevel: "error",
   });
   return new Map(outputFiles.map((file) => [file.path, file.text]));
 }
 
 /** Serves the pages `/chat` and `/assistant` on a port of this machine. */
-export async function serve(front, port) {
-  const programs = await bundle(front);
+export async function serve(front, port, key) {
+  const programs = await bundle(front, key);
   const server = createServer((request, response) => {
     const { pathname } = new URL(request.url, "http://localhost");
     const program = programs.get(pathname);

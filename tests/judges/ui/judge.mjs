@@ -1,6 +1,6 @@
 // Drives a front with the chat client of the AI SDK, and checks every chunk against the SDK's own
 // schema. The test `http/tests/ui.rs` starts the front and plays the model; the scenes are in the
-// order of its script. `PLANCK_FRONT` is the address of the front. With `PLANCK_SCENE` only that scene
+// order of its script. `PLANCK_FRONT` is the address of the front, and `PLANCK_KEY` its key. With `PLANCK_SCENE` only that scene
 // of `inCluster` is played, for tests/tests/e2e/http/clients.rs.
 
 import assert from 'node:assert/strict';
@@ -15,6 +15,15 @@ import {
 } from 'ai';
 
 const FRONT = process.env.PLANCK_FRONT;
+const KEY = process.env.PLANCK_KEY;
+
+/** Sends a request with the key of the front, if it has one. */
+function fetch(url, init) {
+  const headers = new Headers(init?.headers);
+  if (KEY) headers.set('authorization', `Bearer ${KEY}`);
+  return globalThis.fetch(url, { ...init, headers });
+}
+
 const schema = asSchema(uiMessageChunkSchema);
 let checked = 0;
 

@@ -1,6 +1,6 @@
 //! The section `[http]`.
 
-use crate::config::setting::{KeyList, Listen};
+use crate::config::setting::{KeyChoice, Listen};
 
 section! {
     /// The HTTP front, which `planck serve` starts.
@@ -11,11 +11,12 @@ section! {
         /// turns it off.
         admin_listen: Listen = Listen::OFF;
         /// The keys of the callers, each with a name, a hash and a role: `observe`, `use` or
-        /// `operate`. `planck serve key NAME` makes one. Without keys everybody who reaches the
-        /// front may do everything.
-        keys: KeyList = KeyList::default();
+        /// `operate`. `planck serve key NAME` makes one. Unset: the front makes one key, which `planck
+        /// serve key` prints. `none`: every program on this machine may do everything.
+        keys: KeyChoice = KeyChoice::default();
         /// The names under which clients may address the front, besides `localhost` and IP
-        /// addresses. Empty: with keys any name, without keys no other.
+        /// addresses. Empty: with a list of keys any name, otherwise no other. Also the names of
+        /// `admin_listen` and `telemetry.listen`, which serve every name without a dot as well.
         allowed_hosts: Vec<String> = Vec::new();
         /// The origins, such as `http://localhost:3000`, whose pages may use the front.
         allowed_origins: Vec<String> = Vec::new();

@@ -3,7 +3,7 @@
 use planck_common::id::is_id;
 use serde::{Deserialize, Serialize};
 
-use super::{InvalidValue, Setting, references::held as held_by, shown_list};
+use super::{InvalidValue, Setting, plain, references::held as held_by, shown_list};
 use crate::config::values::{Raw, ValueContext};
 
 /// A key as it is configured. The front parses `hash` and `role`.
@@ -15,16 +15,30 @@ pub struct KeyEntry {
     pub role: String,
 }
 
-/// A list of keys. In an environment variable it is written as JSON.
+/// Which keys the front has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct KeyList(pub Vec<KeyEntry>);
+pub enum KeyChoice {
+    /// One that it makes itself. This is the empty list.
+    #[default]
+    Own,
+    /// None.
+    Off,
+    /// These. In an environment variable the list is written as JSON.
+    Listed(Vec<KeyEntry>),
+}
 
-impl Setting for KeyList {
+const OFF: &str = "none";
+
+impl Setting for KeyChoice {
     fn kind() -> String {
-        "a list of keys, in the environment as JSON or as `file:PATH` of a file with JSON".into()
+        "a list of keys, in the environment as JSON or as `file:PATH` of a file with JSON; or `none`"
+            .into()
     }
 
     fn parse(raw: &Raw, world: &ValueContext) -> Result<Self, InvalidValue> {
+        if plain::text(raw) == Some(OFF) {
+            return Ok(Self::Off);
+        }
         let keys: Vec<KeyEntry> = match raw {
             Raw::Toml(value @ toml::Value::Array(_)) => value
                 .clone()
@@ -46,18 +60,25 @@ impl Setting for KeyList {
                 return Err(refused(&format!("two keys have the name `{}`", key.name)));
             }
         }
-        Ok(Self(keys))
+        Ok(match keys.is_empty() {
+            true => Self::Own,
+            false => Self::Listed(keys),
+        })
     }
 
     fn show(&self) -> Option<String> {
-        Some(shown_list(&self.0))
+        Some(match self {
+            Self::Own => String::new(),
+            Self::Off => OFF.into(),
+            Self::Listed(keys) => shown_list(keys),
+        })
     }
 }
 
 fn refused(what: &str) -> InvalidValue {
     InvalidValue {
         what: what.into(),
-        remedy: "write keys like { name = \"ann\", hash = \"…\", role = \"use\" }, which `planck serve key NAME` prints"
+        remedy: "write keys like { name = \"ann\", hash = \"…\", role = \"use\" }, which `planck serve key NAME` prints, or `none`"
             .into(),
     }
 }
@@ -66,19 +87,37 @@ fn refused(what: &str) -> InvalidValue {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<KeyList, InvalidValue> {
-        KeyList::parse(&Raw::Text(text.into()), &ValueContext::default())
+    fn read(text: &str) -> Result<KeyChoice, InvalidValue> {
+        KeyChoice::parse(&Raw::Text(text.into()), &ValueContext::default())
+    }
+
+    fn count(text: &str) -> usize {
+        match read(text).unwrap() {
+            KeyChoice::Listed(keys) => keys.len(),
+            other @ (KeyChoice::Own | KeyChoice::Off) => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn front_without_a_key_is_asked_for_by_its_word_only() {
+        let in_file = Raw::Toml(toml::Value::String("none".into()));
+        let in_file = KeyChoice::parse(&in_file, &ValueContext::default());
+        assert_eq!(in_file, Ok(KeyChoice::Off));
+        assert_eq!(read("none"), Ok(KeyChoice::Off));
+        assert_eq!(KeyChoice::Off.show().unwrap(), "none");
+        assert_eq!(read("[]"), Ok(KeyChoice::Own));
+        for wrong in ["None", "off", "\"none\"", "[\"none\"]"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]
     fn keys_have_different_names() {
         let key = r#"{"name":"ann","hash":"00","role":"use"}"#;
-        assert_eq!(read(&format!("[{key}]")).unwrap().0.len(), 1);
-        assert_eq!(read("[]"), Ok(KeyList::default()));
+        assert_eq!(count(&format!("[{key}]")), 1);
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), format!("[{key}]\n")).unwrap();
-        let held = read(&format!("file:{}", file.path().display())).unwrap();
-        assert_eq!(held.0.len(), 1);
+        assert_eq!(count(&format!("file:{}", file.path().display())), 1);
         assert!(read("file:/nowhere").unwrap_err().what.contains("/nowhere"));
         let twice = read(&format!("[{key},{key}]")).unwrap_err();
         assert_eq!(twice.what, "two keys have the name `ann`");

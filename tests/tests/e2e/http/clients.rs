@@ -71,10 +71,9 @@ async fn stream_of_a_ready_made_client_goes_on_when_the_node_is_killed() -> Resu
     let world = World::start(Backend::Postgres, script()).await?;
     let mut host = world.node().await?;
     let front = Front::start(world.planck()?, world.folder(), &["--front-only"]).await?;
-    let url = format!("http://{}", front.address());
     let mut clients = Vec::new();
     for (sdk, scenario, prompt) in CLIENTS {
-        clients.push((sdk.play(scenario, &url, &world.dir())?, prompt));
+        clients.push((sdk.play(scenario, &front, &world.dir())?, prompt));
     }
     // No other node is there before all sessions have their agents.
     for (client, _) in &mut clients {
@@ -141,8 +140,7 @@ async fn answer_of_a_team_has_its_result_when_the_node_is_killed() -> Result<()>
     let teams = teams.display().to_string();
     let mut host = world.node_with(&[("PLANCK_TEAMS_DIRS", &teams)]).await?;
     let front = Front::start(world.planck()?, world.folder(), &["--front-only"]).await?;
-    let url = format!("http://{}", front.address());
-    let mut client = Sdk::OpenAiPython.play("failover_team", &url, &world.dir())?;
+    let mut client = Sdk::OpenAiPython.play("failover_team", &front, &world.dir())?;
     client.says("delegated").await?;
     let list = planck_tests::caller::sessions(planck_common::command::SessionsVerb::List);
     let sessions: Value = world.caller.ask(&list, &json!({})).await?;
@@ -184,8 +182,7 @@ async fn person_answers_while_a_client_of_openai_waits() -> Result<()> {
     let teams = teams.display().to_string();
     let _node = world.node_with(&[("PLANCK_TEAMS_DIRS", &teams)]).await?;
     let front = Front::start(world.planck()?, world.folder(), &["--front-only"]).await?;
-    let url = format!("http://{}", front.address());
-    let client = Sdk::OpenAiPython.play("waits", &url, &world.dir())?;
+    let client = Sdk::OpenAiPython.play("waits", &front, &world.dir())?;
     client.result().await?;
     Ok(())
 }

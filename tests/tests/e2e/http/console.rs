@@ -31,15 +31,20 @@ fn script() -> Result<Script> {
     Ok(script)
 }
 
+/// Returns the address of a front, and its own key.
+fn door(front: &Front) -> (String, String) {
+    (front.url(), front.key().to_owned())
+}
+
 /// Runs cases in one browser, one after the other, with `answer` for what they ask.
 async fn run(
     cases: &[&str],
-    address: SocketAddr,
+    (url, key): (String, String),
     answer: &mut impl AsyncFnMut(&str) -> Result<String>,
 ) -> Result<()> {
     let judge = BrowserJudge {
         program: "console/run.js",
-        arguments: vec![format!("http://{address}")],
+        arguments: vec![url, key],
         only: "PLANCK_CONSOLE_CASE",
     };
     judge.play(cases, answer).await
@@ -208,7 +213,7 @@ async fn solo(cases: &[&str]) -> Result<()> {
     let front = solo.front(&[]).await?;
     let work = solo.folder.path().join("work").display().to_string();
     let mut answer = async |_: &str| Ok(work.clone());
-    run(cases, front.address(), &mut answer).await
+    run(cases, door(&front), &mut answer).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -257,7 +262,7 @@ async fn cluster_that_loses_parts_is_used_by_a_person() -> Result<()> {
         return Ok(());
     }
     let mut stage = Stage::start().await?;
-    let address = stage.address;
+    let door = door(stage.front.as_ref().context("no front")?);
     let cases = [
         "question_is_answered_in_the_conversation",
         "approval_survives_the_death_of_the_front",
@@ -265,7 +270,7 @@ async fn cluster_that_loses_parts_is_used_by_a_person() -> Result<()> {
         "drained_node_gives_its_agents_away",
         "killed_node_is_replaced_while_watching",
     ];
-    run(&cases, address, &mut async |what: &str| {
+    run(&cases, door, &mut async |what: &str| {
         stage.answer(what).await
     })
     .await
@@ -307,7 +312,13 @@ async fn key_is_asked_for_and_roles_are_named() -> Result<()> {
     let told = json!({ "observe": observer.key, "operate": operator.key }).to_string();
     let mut answer = async |_: &str| Ok(told.clone());
     let cases = ["key_is_asked_for_and_roles_are_named"];
-    run(&cases, front.address(), &mut answer).await
+    run(&cases, door(&front), &mut answer).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Chromium and packages of npm: make test-all"]
+async fn printed_address_brings_the_key() -> Result<()> {
+    solo(&["printed_address_brings_the_key"]).await
 }
 
 /// Checks every page with axe, and writes the pictures of the documentation if asked to.
@@ -321,7 +332,7 @@ async fn pages_are_accessible_in_light_and_dark() -> Result<()> {
     let front = cluster.front().await?;
     let mut answer = async |_: &str| cluster.team_at_work().await;
     let cases = ["pages_are_accessible_in_light_and_dark"];
-    run(&cases, front.address(), &mut answer).await
+    run(&cases, door(&front), &mut answer).await
 }
 
 /// The parts of the console that need no browser.

@@ -1,19 +1,22 @@
 //! `planck serve` without NATS: a node, its store and the front in one process.
 
-use std::time::Duration;
+use std::{os::unix::fs::PermissionsExt as _, time::Duration};
 
 use anyhow::{Context as _, Result};
 use planck_scripted_model::{Reply, Script, Server, When};
 use planck_tests::{
     eventually::eventually,
     example::root,
-    front::{Front, request},
+    front::{AUTHORIZATION, Front, get},
     node::{fresh, planck_in},
     stream_client::StreamClient,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
+
+/// How long a command may take that ends by itself.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Alone {
     front: Front,
@@ -92,7 +95,7 @@ async fn session_runs_through_the_front_alone() -> Result<()> {
     assert_eq!(answered["answered_by"], "ann");
 
     let fronts = [front.address()];
-    let client = StreamClient::default().follow(
+    let client = StreamClient::with_key(front.key()).follow(
         &fronts,
         &session,
         |event| event.kind == "turn_end",
@@ -121,7 +124,9 @@ async fn session_runs_through_the_front_alone() -> Result<()> {
     assert!(metrics.contains("planck_http_streams"), "{metrics}");
     assert!(metrics.contains("planck_turns"), "{metrics}");
 
-    let removed = request(front.address(), "DELETE", "/v1/sessions/bold-oak", &[], "").await?;
+    let removed = front
+        .request("DELETE", "/v1/sessions/bold-oak", &[], "")
+        .await?;
     assert_eq!(removed.status, 200, "{}", removed.body);
     assert_eq!(front.get("/v1/sessions/bold-oak").await?.status, 404);
     assert!(front.leave().await?);
@@ -137,14 +142,16 @@ async fn stream_of_a_deleted_session_ends_with_an_error() -> Result<()> {
     front.post("/v1/sessions", &careful()).await?;
     let path = "/v1/sessions/bold-oak/events";
     let accept = [("Accept", "text/event-stream")];
-    let streamed = request(front.address(), "GET", path, &accept, "");
+    let streamed = front.request("GET", path, &accept, "");
     let deleted = async {
         eventually("the stream is open", async || {
             let metrics = front.get("/metrics").await.ok()?.body;
             metrics.contains("planck_http_streams 1\n").then_some(())
         })
         .await?;
-        request(front.address(), "DELETE", "/v1/sessions/bold-oak", &[], "").await
+        front
+            .request("DELETE", "/v1/sessions/bold-oak", &[], "")
+            .await
     };
     let (streamed, deleted) = tokio::try_join!(streamed, deleted)?;
     assert_eq!(deleted.status, 200, "{}", deleted.body);
@@ -188,26 +195,95 @@ async fn what_does_not_exist_is_refused() -> Result<()> {
         ([accept, ("Last-Event-ID", "99")], 400),
         ([accept, ("Last-Event-ID", "x")], 400),
     ] {
-        let refused = request(front.address(), "GET", path, &headers, "").await?;
+        let refused = front.request("GET", path, &headers, "").await?;
         assert_eq!(refused.status, status, "{headers:?} {}", refused.body);
     }
     assert_eq!(front.get("/v1/nodes/nope").await?.status, 404);
     let unknown = "/v1/sessions/nope/events";
-    let unknown = request(front.address(), "GET", unknown, &[accept], "").await?;
+    let unknown = front.request("GET", unknown, &[accept], "").await?;
     assert_eq!(unknown.status, 404);
+    Ok(())
+}
+
+/// Runs `planck serve` with arguments to its end.
+async fn serve(command: Command, arguments: &[&str]) -> Result<(Option<i32>, String, String)> {
+    let mut command = command;
+    let output = command.arg("serve").args(arguments).output();
+    let output = tokio::time::timeout(PATIENCE, output).await??;
+    let text = |bytes| String::from_utf8(bytes).map(|text| text.trim().to_owned());
+    Ok((
+        output.status.code(),
+        text(output.stdout)?,
+        text(output.stderr)?,
+    ))
+}
+
+#[tokio::test]
+async fn front_without_a_configured_key_makes_its_own() -> Result<()> {
+    let Alone {
+        front,
+        model,
+        folder,
+    } = alone(Script::new()).await?;
+    let refused = get(front.address(), "/v1/sessions").await?;
+    assert_eq!(refused.status, 401, "{}", refused.body);
+    assert!(
+        refused.body.contains("planck serve key"),
+        "{}",
+        refused.body
+    );
+    let other = [(AUTHORIZATION, "Bearer pk_other")];
+    let refused = front.request("GET", "/v1/sessions", &other, "").await?;
+    assert_eq!(refused.status, 401, "{}", refused.body);
+    // The page that the printed address opens needs no key, and asks with the one in the address.
+    assert_eq!(get(front.address(), "/").await?.status, 200);
+    assert_eq!(front.get("/v1/sessions").await?.status, 200);
+    // The key names no caller, so the body of a request may.
+    let mut start = careful();
+    start["by"] = "ann".into();
+    front.post("/v1/sessions", &start).await?;
+    let (code, shown, told) = serve(command(&folder, &model)?, &["key"]).await?;
+    assert_eq!((code, shown.as_str()), (Some(0), front.key()), "{told}");
+    let key = front.key().to_owned();
+    assert!(front.leave().await?);
+    let again = Front::start(command(&folder, &model)?, folder.path(), &[]).await?;
+    assert_eq!(again.key(), key, "the key is kept");
+    assert!(again.leave().await?);
+
+    let file = folder.path().join(".planck/http_key");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644))?;
+    let (code, _, told) = serve(command(&folder, &model)?, &["--listen", "127.0.0.1:0"]).await?;
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains(".planck/http_key"), "{told}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn front_has_no_key_where_that_is_written() -> Result<()> {
+    let (folder, model) = (TempDir::new()?, Server::start(Script::new()).await?);
+    let command = || -> Result<Command> {
+        let mut command = command(&folder, &model)?;
+        command.env("PLANCK_HTTP_KEYS", "none");
+        Ok(command)
+    };
+    let front = Front::start(command()?, folder.path(), &[]).await?;
+    assert_eq!(front.key(), "");
+    assert_eq!(get(front.address(), "/v1/sessions").await?.status, 200);
+    assert!(!folder.path().join(".planck/http_key").exists());
+    for arguments in [&["--listen", "0.0.0.0:0"][..], &["key"]] {
+        let (code, _, told) = serve(command()?, arguments).await?;
+        assert_eq!(code, Some(2), "{told}");
+        assert!(told.contains("http.keys"), "{told}");
+    }
     Ok(())
 }
 
 #[tokio::test]
 async fn front_beyond_this_machine_needs_keys() -> Result<()> {
     let (folder, model) = (TempDir::new()?, Server::start(Script::new()).await?);
-    let mut open = command(&folder, &model)?;
-    let refused = open
-        .args(["serve", "--listen", "0.0.0.0:0"])
-        .output()
-        .await?;
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(2), "{told}");
+    let beyond = ["--listen", "0.0.0.0:0"];
+    let (code, _, told) = serve(command(&folder, &model)?, &beyond).await?;
+    assert_eq!(code, Some(2), "{told}");
     assert!(
         told.contains("http.keys") && told.contains("planck serve key"),
         "{told}"
@@ -228,8 +304,8 @@ async fn front_beyond_this_machine_needs_keys() -> Result<()> {
     let front = Front::start(command, folder.path(), &[]).await?;
     assert_eq!(front.get("/v1/sessions").await?.status, 401);
     let bearer = format!("Bearer pk_{key}");
-    let headers = [("Authorization", bearer.as_str())];
-    let listed = request(front.address(), "GET", "/v1/sessions", &headers, "").await?;
+    let headers = [(AUTHORIZATION, bearer.as_str())];
+    let listed = front.request("GET", "/v1/sessions", &headers, "").await?;
     assert_eq!(listed.status, 200, "{}", listed.body);
     let denied = front.try_post("/v1/sessions", &careful(), &headers).await?;
     assert_eq!(denied.status, 403);
@@ -242,7 +318,8 @@ async fn prints_the_answer(mut example: Command) -> Result<()> {
     let alone = alone(Script::new().always(Reply::text("Two wörds."))).await?;
     let asked = example
         .arg("Say two words.")
-        .env("PLANCK_URL", format!("http://{}", alone.front.address()))
+        .env("PLANCK_URL", alone.front.url())
+        .env("PLANCK_KEY", alone.front.key())
         .kill_on_drop(true)
         .output();
     let asked = tokio::time::timeout(Duration::from_secs(60), asked).await??;

@@ -2,10 +2,7 @@
 
 use anyhow::{Result, ensure};
 use planck_scripted_model::{Reply, Script, Server, When};
-use planck_tests::{
-    front::{Front, request},
-    node::planck_in,
-};
+use planck_tests::{front::Front, node::planck_in};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -75,7 +72,7 @@ async fn a_prompt_has_its_outcome_when_the_team_is_done() -> Result<()> {
     // The stream ends by itself, after all events.
     let path = format!("/v1/sessions/bold-oak/events?prompt={prompt}");
     let accept = [("Accept", "text/event-stream")];
-    let stream = request(front.address(), "GET", &path, &accept, "").await?;
+    let stream = front.request("GET", &path, &accept, "").await?;
     let last = stream.body.rfind("event: outcome\n").unwrap_or_default();
     let (events, outcome) = stream.body.split_at(last);
     ensure!(outcome.contains(r#""message":"Seven.""#), "{}", stream.body);

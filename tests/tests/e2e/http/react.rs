@@ -126,9 +126,10 @@ impl<'a> Stage<'a> {
 
     /// Plays cases, and does what they ask for.
     async fn play(&mut self, cases: &[&str]) -> Result<()> {
+        let front = self.front.as_ref().context("no front")?;
         let judge = BrowserJudge {
             program: "react/run.js",
-            arguments: vec![format!("http://{}", self.address), self.pages.to_string()],
+            arguments: vec![front.url(), self.pages.to_string(), front.key().to_owned()],
             only: "PLANCK_REACT_CASE",
         };
         judge

@@ -9,7 +9,7 @@ use planck_tests::{
     eventually::eventually,
     example::root,
     front::Front,
-    node::planck_in,
+    node::{planck, planck_in},
     sdk::Sdk,
     world::{Backend, World},
 };
@@ -57,6 +57,27 @@ async fn serve(folder: &Path, model: &planck_scripted_model::Server) -> Result<F
     Front::start(command, folder, &[]).await
 }
 
+/// Returns a shell whose `planck` is that of a front.
+fn shell(folder: &Path) -> Result<Command> {
+    let planck = planck()?;
+    let planck = planck.parent().context("no folder")?.display();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut shell = Command::new("sh");
+    shell
+        .env_clear()
+        .env("PATH", format!("{planck}:{path}"))
+        .env("HOME", folder)
+        .current_dir(folder);
+    Ok(shell)
+}
+
+/// Returns the interpreter of an SDK, with the key of a front where the SDK looks for it.
+fn interpreter(sdk: Sdk, front: &Front) -> Command {
+    let mut interpreter = sdk.interpreter();
+    interpreter.env("OPENAI_API_KEY", front.key());
+    interpreter
+}
+
 #[tokio::test]
 #[ignore = "needs OpenAI's SDK: make test-all"]
 async fn snippets_of_the_guide_to_openai_work() -> Result<()> {
@@ -74,13 +95,14 @@ async fn snippets_of_the_guide_to_openai_work() -> Result<()> {
         .try_into()
         .ok()
         .context("one program")?;
-    let said = printed(Sdk::OpenAiPython.interpreter(), &here(&python)).await?;
+    let said = printed(interpreter(Sdk::OpenAiPython, &front), &here(&python)).await?;
     assert_eq!(said.trim(), ANSWER);
     let [javascript] = blocks(guide, "js")?
         .try_into()
         .ok()
         .context("one program")?;
-    let said = printed(Sdk::OpenAiJavaScript.interpreter(), &here(&javascript)).await?;
+    let sdk = interpreter(Sdk::OpenAiJavaScript, &front);
+    let said = printed(sdk, &here(&javascript)).await?;
     assert_eq!(said.trim(), ANSWER);
 
     let mut requests = blocks(guide, "sh")?;
@@ -88,7 +110,8 @@ async fn snippets_of_the_guide_to_openai_work() -> Result<()> {
     let [first, stream] = requests.try_into().ok().context("two blocks")?;
     let (serve, requests) = first.split_once('\n').context("the first command")?;
     assert!(serve.starts_with("planck serve"), "{serve}");
-    let said = printed(Command::new("sh"), &format!("set -e\n{}", here(requests))).await?;
+    let requests = format!("set -e\n{}", here(requests));
+    let said = printed(shell(folder.path())?, &requests).await?;
     let (models, completion) = said.split_once("}{").context("two answers")?;
     let models: Value = serde_json::from_str(&format!("{models}}}"))?;
     assert_eq!(models["data"][0]["id"], "planck");
@@ -99,7 +122,9 @@ async fn snippets_of_the_guide_to_openai_work() -> Result<()> {
     let response = front.post("/openai/v1/responses", &body).await?;
     let id = response["id"].as_str().context("no id")?;
     let stream = here(&stream).replace("/ID?", &format!("/{id}?"));
-    let said = printed(Command::new("sh"), &stream).await?;
+    let mut shell = shell(folder.path())?;
+    shell.env("OPENAI_API_KEY", front.key());
+    let said = printed(shell, &stream).await?;
     // The number in the guide is that of the eighth character.
     assert!(
         said.contains(&format!(r#""delta":"{}""#, &ANSWER[8..])),

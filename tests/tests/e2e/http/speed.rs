@@ -14,11 +14,12 @@ use planck_common::{envelope::Envelope, event::Event};
 use planck_scripted_model::{Pace, Reply, Script};
 use planck_tests::{
     eventually::within,
-    front::{Front, open},
+    front::{AUTHORIZATION, Front, open},
     world::{Backend, World},
 };
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
+    net::TcpStream,
     time::Instant,
 };
 
@@ -56,10 +57,14 @@ fn used(pid: u32) -> Result<(Duration, u64)> {
     Ok((Duration::from_millis(ticks * 10), rss.parse()?))
 }
 
+async fn listen(front: std::net::SocketAddr, path: &str, bearer: &str) -> Result<TcpStream> {
+    let headers = [("Accept", "text/event-stream"), (AUTHORIZATION, bearer)];
+    open(front, "GET", path, &headers, "").await
+}
+
 /// Reads a stream of events to its end without looking at it.
-async fn drain(front: std::net::SocketAddr, path: String) -> Result<()> {
-    let accept = [("Accept", "text/event-stream")];
-    let mut stream = open(front, "GET", &path, &accept, "").await?;
+async fn drain(front: std::net::SocketAddr, path: String, bearer: String) -> Result<()> {
+    let mut stream = listen(front, &path, &bearer).await?;
     let mut buffer = vec![0; 64 << 10];
     while stream.read(&mut buffer).await? > 0 {}
     Ok(())
@@ -94,6 +99,7 @@ async fn cost_of_clients_of_the_ai_sdk() -> Result<()> {
     let _node = world.node().await?;
     let front = Front::start(world.planck()?, world.folder(), &["--front-only"]).await?;
     let pid = front.pid().context("the front ended")?;
+    let bearer = format!("Bearer {}", front.key());
     let mut body = world.solo();
     body["prompt"] = "go".into();
     let started = front.post("/v1/sessions", &body).await?;
@@ -110,7 +116,8 @@ async fn cost_of_clients_of_the_ai_sdk() -> Result<()> {
     let mut clients = Vec::new();
     while clients.len() < count() {
         // A node takes 256 requests at once.
-        let more = (0..50).map(|_| tokio::spawn(drain(front.address(), path.clone())));
+        let more =
+            (0..50).map(|_| tokio::spawn(drain(front.address(), path.clone(), bearer.clone())));
         clients.extend(more);
         connected(&front, clients.len()).await?;
     }
@@ -140,13 +147,14 @@ async fn cost_of_stream_clients() -> Result<()> {
     let _node = world.node().await?;
     let front = Front::start(world.planck()?, world.folder(), &["--front-only"]).await?;
     let pid = front.pid().context("the front ended")?;
+    let bearer = format!("Bearer {}", front.key());
     let started = front.post("/v1/sessions", &world.solo()).await?;
     let session = started["session_id"].as_str().unwrap().to_owned();
     let path = format!("/v1/sessions/{session}/events");
     let (_, empty) = used(pid)?;
 
     let clients: Vec<_> = (1..count)
-        .map(|_| tokio::spawn(drain(front.address(), path.clone())))
+        .map(|_| tokio::spawn(drain(front.address(), path.clone(), bearer.clone())))
         .collect();
     let (subscriber, client) = (Arrivals::default(), Arrivals::default());
     let mut published = world
@@ -161,8 +169,7 @@ async fn cost_of_stream_clients() -> Result<()> {
         }
     });
     let heard = Arc::clone(&client);
-    let accept = [("Accept", "text/event-stream")];
-    let stream = open(front.address(), "GET", &path, &accept, "").await?;
+    let stream = listen(front.address(), &path, &bearer).await?;
     tokio::spawn(async move {
         let mut lines = BufReader::new(stream).lines();
         while let Ok(Some(line)) = lines.next_line().await {

@@ -78,14 +78,18 @@ async fn clients_lose_nothing_when_nodes_fronts_and_nats_are_killed() -> Result<
     let prompt = started["prompt_id"].as_str().unwrap().to_owned();
 
     let addresses: Vec<SocketAddr> = fronts.iter().map(Front::address).collect();
+    // Both fronts are of one user, so they have the same key.
+    let key = fronts[0].key().to_owned();
+    assert_eq!(fronts[1].key(), key);
     let following = (0..clients()).map(|_| {
         let (addresses, session, prompt) = (addresses.clone(), session.clone(), prompt.clone());
+        let client = StreamClient::with_key(&key);
         tokio::spawn(async move {
             let is_last = |event: &planck_common::envelope::Envelope| {
                 event.kind == "turn_end" && event.data.get().contains(&prompt)
             };
             let lifetime = || Duration::from_millis(fastrand::u64(50..4_000));
-            StreamClient::default()
+            client
                 .follow(&addresses, &session, is_last, PATIENCE, lifetime)
                 .await
         })

@@ -118,12 +118,11 @@ async fn teams_that_come_with_planck_deliver_their_result_when_the_node_is_kille
     let environment = [("PLANCK_TEAMS_DIRS", &*teams)];
     let mut host = world.node_with(&environment).await?;
     let front = Front::start(world.planck()?, world.folder(), &["--front-only"]).await?;
-    let url = format!("http://{}", front.address());
     let mut clients = Vec::new();
     for (sdk, scenario, word) in CLIENTS {
         let dir = world.dir().join(word);
         fs::create_dir(&dir)?;
-        clients.push((sdk.play(scenario, &url, &dir)?, word));
+        clients.push((sdk.play(scenario, &front, &dir)?, word));
     }
     for (client, _) in &mut clients {
         client.says("waiting").await?;

@@ -4,10 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use planck_scripted_model::{Script, Server};
-use planck_tests::{
-    front::{Front, request},
-    node::planck_in,
-};
+use planck_tests::{front::Front, node::planck_in};
 use tempfile::TempDir;
 
 /// Returns the peak memory of a process, in MiB.
@@ -54,7 +51,7 @@ async fn body_of_many_small_values_costs_neither_memory_nor_time() -> Result<()>
             format!(r#"{{"model":"x","messages":{many}}}"#),
         ),
     ] {
-        let refused = request(front.address(), "POST", path, &[json], &body).await?;
+        let refused = front.request("POST", path, &[json], &body).await?;
         assert_eq!(refused.status, 413, "{path}: {}", refused.body);
     }
     let (took, grew) = (began.elapsed(), memory(pid)?.saturating_sub(before));

@@ -21,6 +21,7 @@ async fn tool_reads_no_file_of_the_user_or_of_the_node() -> Result<()> {
         let walled = Walled::start(&tier, Backend::Sqlite, &[]).await?;
         put(walled.outside(".ssh/id_ed25519"), "key")?;
         put(walled.outside(".planck/config.toml"), "")?;
+        put(walled.outside(".planck/http_key"), "pk_")?;
         put(walled.outside("other/project/file"), "theirs")?;
         put(walled.world.dir().join("own"), "mine")?;
         let home = walled.world.folder().display().to_string();
@@ -35,6 +36,7 @@ async fn tool_reads_no_file_of_the_user_or_of_the_node() -> Result<()> {
                     wanted('-', "a folder of keys", "ls $H/.ssh"),
                     wanted('-', "the home", "ls $H | grep -v work"),
                     wanted('-', "the configuration", "cat $H/.planck/config.toml"),
+                    wanted('-', "the front's key", "cat $H/.planck/http_key"),
                     wanted('-', "the sessions", "ls $H/sessions || cat $H/sessions/*"),
                     wanted('-', "the node's log", "cat $H/node-0.log"),
                     wanted('-', "another project", "cat $H/other/project/file"),
