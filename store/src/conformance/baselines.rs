@@ -34,7 +34,7 @@ pub async fn baselines_of_changes_and_of_lost_calls_are_undecided(world: &dyn Wo
         .baseline_changed(&team.session, &first.call)
         .await;
     changed.unwrap();
-    assert_eq!(team.undecided().await, [first.clone()]);
+    assert_eq!(team.undecided().await, std::slice::from_ref(&first));
 
     // A second try of the call changes nothing.
     let again = CallBaseline {
@@ -43,7 +43,7 @@ pub async fn baselines_of_changes_and_of_lost_calls_are_undecided(world: &dyn Wo
     };
     let put = team.store.put_baseline(&team.session, &again).await;
     put.unwrap();
-    assert_eq!(team.undecided().await, [first.clone()]);
+    assert_eq!(team.undecided().await, std::slice::from_ref(&first));
 
     let calls = [first.call, CallId::parse("unknown").unwrap()];
     let removed = team.store.remove_baselines(&team.session, &calls).await;

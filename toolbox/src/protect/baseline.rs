@@ -137,10 +137,13 @@ pub(super) fn read_at(root: &OwnedFd, path: &Path, most: u64) -> io::Result<Vec<
 pub(super) fn folder_at(root: &OwnedFd, path: &Path) -> nix::Result<OwnedFd> {
     let mut folder = openat(root, ".", FOLDER, Mode::empty())?;
     for part in path {
-        folder = openat(&folder, part, FOLDER, Mode::empty()).map_err(|why| match why {
+        folder = openat(&folder, part, FOLDER, Mode::empty()).map_err(|why| {
             // A link in place of the folder has no such name below it.
-            Errno::ELOOP => Errno::ENOTDIR,
-            other => other,
+            if why == Errno::ELOOP {
+                Errno::ENOTDIR
+            } else {
+                why
+            }
         })?;
     }
     Ok(folder)

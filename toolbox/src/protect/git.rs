@@ -84,10 +84,10 @@ pub(super) fn places(root: &OwnedFd) -> GitPlaces {
     let index = Path::new(".git/index");
     let links = match read_at(root, index, MOST_INDEX) {
         Ok(index) => links_of(&index),
-        Err(why) => match why.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory => Some(Vec::new()),
-            _ => None,
-        },
+        Err(why) if matches!(why.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Some(Vec::new())
+        }
+        Err(_) => None,
     };
     let Some(links) = links.filter(|links| links.len() <= MOST_REPOSITORIES) else {
         found.unclear.push(index.into());
@@ -171,7 +171,7 @@ fn points_out(root: &OwnedFd, git: &Path) -> bool {
     let up = git.parent().map_or(0, |folder| folder.iter().count());
     let modules = format!("gitdir: {}.git/modules/", "../".repeat(up));
     let target = text.strip_prefix(modules.as_bytes());
-    !target.is_some_and(|rest| !rest.windows(2).any(|two| two == b".."))
+    target.is_none_or(|rest| rest.windows(2).any(|two| two == b".."))
 }
 
 /// Returns whether a configuration has a setting that is not known to be harmless.
