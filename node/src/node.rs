@@ -108,7 +108,6 @@ impl Node {
             notifier: Arc::new(NodeNotifier::new(Late::clone(&late_node))),
             settings: parts.settings.agents,
             calls: parts.settings.calls,
-            wall: crate::baselines::wall(&parts.store),
             park_after: parts.settings.park_after,
             activity: ActivityCounts::default(),
             permit: view.permit().clone(),

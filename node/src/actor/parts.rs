@@ -14,7 +14,7 @@ use super::{Hosting, activity::ActivityCounts, queues::Queues};
 use crate::{agent::Settings, bus::Bus, permit::Permit, sidecar::Sidecars};
 use planck_providers::Llm;
 use planck_store::SessionStore;
-use planck_toolbox::{CallBounds, Toolbox, Wall};
+use planck_toolbox::{CallBounds, Toolbox};
 
 /// The services and settings of the node that its actors use.
 pub struct ActorContext {
@@ -26,7 +26,6 @@ pub struct ActorContext {
     pub tools: Arc<dyn ToolboxFactory>,
     /// The limits on the tool calls of each agent.
     pub calls: CallBounds,
-    pub wall: Wall,
     pub notifier: Arc<dyn PeerNotifier>,
     pub settings: Settings,
     /// How long an agent is idle before it is parked.

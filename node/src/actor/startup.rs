@@ -22,7 +22,10 @@ use super::{
     spans::Spans,
     work::ActorWork,
 };
-use crate::agent::{Agent, Effect, Memory, OpenTurn, Setup};
+use crate::{
+    agent::{Agent, Effect, Memory, OpenTurn, Setup},
+    baselines,
+};
 use planck_providers::Clients;
 use planck_store::{AgentRecord, StoreError};
 use planck_toolbox::{Runner, Toolbox};
@@ -193,7 +196,7 @@ impl ActorStartup {
         let restored = Agent::restore(setup, memory, Timestamp::now());
         let (agent, effects) = restored.map_err(|error| StoreError::Broken(error.to_string()))?;
         let actor = Actor {
-            runner: Runner::new(parts.calls, Some(parts.wall.clone())),
+            runner: Runner::new(parts.calls, Some(baselines::wall(&parts.store))),
             saves: Saves::new(writer(&parts, &identity), hold),
             agent,
             toolbox: Arc::new(toolbox),
