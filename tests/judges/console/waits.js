@@ -69,6 +69,21 @@ export function approval_shows_the_whole_call({ address }) {
   });
 }
 
+export function changed_files_are_shown_and_kept({ address }) {
+  return withBrowser(async (context) => {
+    const page = await open(context, address);
+    await startSession(page, { prompt: "Change settings", name: "changes" });
+    await page.goto(`${address}/#/waits`);
+    const card = page.getByRole("region", { name: /^Changed files: bash changed protected files: .*\.envrc/ });
+    await card.getByText("export X=<b>1</b>").waitFor();
+    await looksRight(page, "a change of protected files");
+    await page.goto(`${address}/#/sessions/changes`);
+    await card.getByRole("button", { name: "Keep the changes" }).click();
+    await said(page, "It says changed");
+    assert.deepEqual(page.errors, []);
+  });
+}
+
 export function edited_arguments_run_and_wrong_ones_are_refused({ address }) {
   return withBrowser(async (context) => {
     const page = await open(context, address);

@@ -1,13 +1,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use planck_common::event::ToolEffect;
+use planck_common::{CallId, SessionId, event::ToolEffect};
 use serde_json::{Value, json};
 use tokio::task::yield_now;
 
 use super::*;
 use crate::{
-    ABORTED,
+    ABORTED, CallBaselines, StoredBaseline,
     files::spec,
     testing::{World, toolbox},
 };
@@ -181,4 +181,46 @@ async fn a_call_with_wrong_arguments_is_not_run() {
         .run(&Toolbox::default(), "odd", world.call(&json!({})))
         .await;
     assert_eq!(nothing.text, "there is no tool `odd`; you have no tools");
+}
+
+/// Baselines of which none is undecided, or which cannot be read.
+struct Undecided(Result<(), String>);
+
+#[async_trait]
+impl CallBaselines for Undecided {
+    async fn put(&self, _: &SessionId, _: StoredBaseline) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn undecided(&self, _: &SessionId) -> Result<Vec<StoredBaseline>, String> {
+        self.0.clone().map(|()| Vec::new())
+    }
+
+    async fn changed(&self, _: &SessionId, _: &CallId) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn remove(&self, _: &SessionId, _: &[CallId]) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_with_an_effect_runs_only_if_no_change_is_undecided() {
+    let world = World::new();
+    let tool = |effect| {
+        let mut tool = MisbehavingTool::new();
+        tool.spec.effect = effect;
+        toolbox(tool)
+    };
+    let run = async |baselines, effect| {
+        let runner = Runner::new(bounds(1), Some(Wall::new(Arc::new(Undecided(baselines)))));
+        let call = world.call(&json!({"do": "answer"}));
+        runner.run(&tool(effect), "odd", call).await.text
+    };
+    let away = || Err("the store is away".to_owned());
+    let told = "not run: cannot tell whether protected files were changed: the store is away";
+    assert_eq!(run(away(), ToolEffect::Mutating).await, told);
+    assert_eq!(run(away(), ToolEffect::Pure).await, "done");
+    assert_eq!(run(Ok(()), ToolEffect::Mutating).await, "done");
 }

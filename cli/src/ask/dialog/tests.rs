@@ -157,6 +157,20 @@ fn session_is_offered_only_with_a_rule() {
 }
 
 #[test]
+fn change_of_files_is_kept_or_ends_the_work() {
+    let change = || Dialog::of(wait(WaitKind::Change, &[], false), Some("ann".into()), true);
+    let mut dialog = change().unwrap();
+    let prompt = dialog.prompt(Style::plain(100));
+    assert_eq!(prompt.as_str(), "  keep? y yes · n no · ? help › ");
+    assert!(dialog.help().concat().contains("nothing is put back"));
+    for unclear in ["e", "a", "\r"] {
+        assert_eq!(after(&mut dialog, &[unclear]), "say", "{unclear:?}");
+    }
+    assert_eq!(after(&mut dialog, &["n", "\r"]), "deny");
+    assert_eq!(after(&mut change().unwrap(), &["y"]), "allow");
+}
+
+#[test]
 fn editor_opens_with_the_arguments_and_again_with_a_text_that_is_wrong() {
     let mut dialog = Dialog::of(
         wait(WaitKind::Approval, &[], true),

@@ -227,6 +227,7 @@ async fn person_starts_sessions_and_answers_waits() -> Result<()> {
         "keyboard_alone_is_enough",
         "pages_of_other_origins_cannot_use_the_front",
         "approval_shows_the_whole_call",
+        "changed_files_are_shown_and_kept",
         "edited_arguments_run_and_wrong_ones_are_refused",
         "allowance_for_the_session_covers_the_next_call",
         "tool_of_a_client_that_is_gone_is_answered",
