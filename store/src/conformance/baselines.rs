@@ -7,7 +7,7 @@ use crate::{CallBaseline, LeaseClaim};
 
 impl Team {
     /// Stores the baseline of a call of an agent whose lease has epoch 1.
-    async fn baseline(&self, agent: usize, call: &str) -> CallBaseline {
+    pub async fn baseline(&self, agent: usize, call: &str) -> CallBaseline {
         let baseline = CallBaseline {
             call: CallId::parse(call).unwrap(),
             agent: self.agents[agent].clone(),

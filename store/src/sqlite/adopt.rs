@@ -175,11 +175,20 @@ impl SqliteStore {
         const WAITS: &str =
             "INSERT INTO main.waits (id, agent_id, kind, seq, opened_at, digest, expires_at, state, answer)
              SELECT id, agent_id, kind, seq, opened_at, digest, expires_at, state, answer FROM old.waits";
+        const BASELINES: &str =
+            "INSERT INTO main.baselines (call_id, agent_id, epoch, roots, changed)
+             SELECT call_id, agent_id, epoch, roots, changed FROM old.baselines";
         let first = query(session)
             .bind(stray.id.to_string())
             .bind(stray.name.to_string())
             .bind(self.index.store_id().await?);
-        let rest = vec![query(agents), query(LOG), query(INPUTS), query(WAITS)];
+        let rest = vec![
+            query(agents),
+            query(LOG),
+            query(INPUTS),
+            query(WAITS),
+            query(BASELINES),
+        ];
         match db.all_or_nothing(first, rest).await? {
             true => Ok(()),
             false => Err(StoreError::NotFound(format!(

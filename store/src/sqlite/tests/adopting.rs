@@ -84,6 +84,7 @@ async fn an_adopted_session_has_all_of_its_rows() {
     team.log(1, vec![waits::closed(&over, WaitDecision::Deny)])
         .await;
     team.put(&team.said_by(0, 1, InputKind::Task)).await;
+    team.baseline(1, "call").await;
     let to_hide = team.log(0, vec![message("hidden")]).await[0];
     team.store
         .rewind(&team.session, 1, to_hide, "me")

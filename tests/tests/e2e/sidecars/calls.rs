@@ -14,7 +14,7 @@ use planck_tests::{
 use serde_json::json;
 use tokio::process::Command;
 
-use super::serving::{Args, Ledger, Serving, echo, found};
+use super::serving::{Args, Ledger, Serving, echo, found, team_with};
 use crate::teams::scene::{Scene, by, lead, member};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,7 +35,8 @@ async fn a_team_uses_a_sidecars_tool() -> Result<()> {
     let world = World::start(Backend::Sqlite, script).await?;
     let ledger = Ledger::default();
     let serving = Serving::start(&world, echo("mirror", &ledger));
-    let scene = Scene::start_on(world, &[lead(&[]), member("helper", &["echo"])], "go").await?;
+    let members = [lead(&[]), member("helper", &["echo"])];
+    let scene = team_with(world, "mirror", &members, "go").await?;
     assert_eq!(scene.answer().await?, r#"it said {"word":"hi"}"#);
     let log = scene.log_of("helper").await?;
     let start = log
@@ -126,7 +127,7 @@ async fn an_abort_cancels_the_call() -> Result<()> {
     let world = World::start(Backend::Sqlite, script).await?;
     let cancelled = Ledger::default();
     let serving = Serving::start(&world, endless(&cancelled));
-    let scene = Scene::start_on(world, &[member("talker", &["wait"])], "go").await?;
+    let scene = team_with(world, "endless", &[member("talker", &["wait"])], "go").await?;
     scene
         .recorder
         .until("it reports", |envelope| {

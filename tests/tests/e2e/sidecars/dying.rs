@@ -13,8 +13,8 @@ use planck_tests::{
 };
 use serde_json::json;
 
-use super::serving::{Args, Ledger, Serving};
-use crate::teams::scene::{Scene, by, member};
+use super::serving::{Args, Ledger, Serving, team_with};
+use crate::teams::scene::{by, member};
 
 fn slow(ledger: &Ledger, effect: ToolEffect) -> Sidecar {
     let ledger = ledger.clone();
@@ -42,7 +42,7 @@ async fn died(effect: ToolEffect) -> Result<(Vec<(String, Args)>, String)> {
     let world = World::start(Backend::Sqlite, script).await?;
     let ledger = Ledger::default();
     let serving = Serving::start(&world, slow(&ledger, effect));
-    let mut scene = Scene::start_on(world, &[member("talker", &["work"])], "go").await?;
+    let mut scene = team_with(world, "slow", &[member("talker", &["work"])], "go").await?;
     eventually("the sidecar is called", async || {
         (!ledger.entries().is_empty()).then_some(())
     })

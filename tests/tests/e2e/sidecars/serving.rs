@@ -17,6 +17,8 @@ use planck_tests::{
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 
+use crate::teams::scene::Scene;
+
 /// A sidecar in this process. Dropping this value ends the sidecar without a `bye`.
 pub struct Serving {
     stop: Option<oneshot::Sender<()>>,
@@ -97,6 +99,19 @@ pub async fn gather(world: &World, subject: &str, count: usize) -> Result<Vec<Va
         answers.push(serde_json::from_slice(&message.payload)?);
     }
     Ok(answers)
+}
+
+/// Starts a team on a node that has found a sidecar. A fast model would otherwise call a tool that
+/// its agent does not have yet.
+pub async fn team_with(
+    world: World,
+    sidecar: &str,
+    members: &[Value],
+    prompt: &str,
+) -> Result<Scene> {
+    let node = world.node().await?;
+    found(&world, sidecar, 1).await?;
+    Scene::start_beside(world, node, members, prompt).await
 }
 
 /// Waits until the node has found this many instances of a sidecar.

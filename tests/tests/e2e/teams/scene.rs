@@ -55,7 +55,18 @@ impl Scene {
     }
 
     pub async fn start_on(world: World, members: &[Value], prompt: &str) -> Result<Self> {
-        let (node, recorder) = (world.node().await?, world.record().await?);
+        let node = world.node().await?;
+        Self::start_beside(world, node, members, prompt).await
+    }
+
+    /// Starts a team on a node that runs.
+    pub async fn start_beside(
+        world: World,
+        node: Node,
+        members: &[Value],
+        prompt: &str,
+    ) -> Result<Self> {
+        let recorder = world.record().await?;
         let started = world
             .caller
             .start(&json!({ "dir": world.dir(), "members": members, "prompt": prompt }))
