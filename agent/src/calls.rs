@@ -189,8 +189,11 @@ impl Agent {
         elapsed: Duration,
         step: &mut StepEffects,
     ) {
-        if !outcome.changes.is_empty() && self.may_hold(ticket) {
-            return self.hold(ticket, outcome, elapsed, step);
+        let waits = |activity: &TurnActivity| matches!(activity, TurnActivity::UsingTools(round) if round.runs(ticket).is_some());
+        if !outcome.changes.is_empty()
+            && let Some((turn, TurnActivity::UsingTools(round))) = self.phase.take_if(waits)
+        {
+            return self.hold((turn, round), ticket, outcome, elapsed, step);
         }
         let mut rows = Rows::at(self.place(step.now));
         let Phase::Working(turn, activity) = &mut self.phase else {
@@ -218,8 +221,8 @@ impl Agent {
         }
     }
 
-    /// Cancels the running calls of a round, withdraws its waits, and saves the rows. The turn ends when each call
-    /// has returned its output so far.
+    /// Cancels the running calls of a round, withdraws its waits, and saves the rows. The turn ends
+    /// when each call has returned its output so far.
     pub(super) fn wind_down(
         &mut self,
         turn: Box<Turn>,

@@ -248,12 +248,8 @@ impl CallSlot {
     }
 
     fn finish(&mut self, mut text: String, error: bool, duration_ms: u64) -> ToolEnd {
-        if let CallState::Running {
-            remark: Some(remark),
-            ..
-        } = &self.state
-        {
-            text = format!("{text}\n\n{remark}");
+        if let CallState::Running { remark, .. } = &self.state {
+            text = remarked(text, remark.as_deref());
         }
         self.state = CallState::Done {
             text: text.clone(),
@@ -278,6 +274,14 @@ impl CallSlot {
                 error: true,
             },
         }
+    }
+}
+
+/// Adds the loop guard's remark to a result.
+pub(super) fn remarked(text: String, remark: Option<&str>) -> String {
+    match remark {
+        Some(remark) => format!("{text}\n\n{remark}"),
+        None => text,
     }
 }
 

@@ -18,9 +18,8 @@ use std::{
 
 use planck_common::{AgentId, CallId, SessionId, TeamId};
 use planck_toolbox::{
-    CallBaselines, Caps, Files, Invocation, Launcher, Roots, Runner, Sandbox, Shell,
-    StoredBaseline, ToolCatalogue, Toolbox, Wall, built_in, cgroup::Groups, reap::CommandLimits,
-    sandbox::SandboxSettings,
+    CallBaselines, Caps, Files, Invocation, Launcher, Roots, Runner, Sandbox, Shell, ToolCatalogue,
+    Toolbox, Wall, built_in, cgroup::Groups, reap::CommandLimits, sandbox::SandboxSettings,
 };
 use serde_json::{json, value::to_raw_value};
 use tokio_util::sync::CancellationToken;
@@ -30,11 +29,11 @@ struct NoStore;
 
 #[async_trait::async_trait]
 impl CallBaselines for NoStore {
-    async fn put(&self, _: &SessionId, _: StoredBaseline) -> Result<(), String> {
+    async fn put(&self, _: &Invocation, _: String) -> Result<(), String> {
         Ok(())
     }
 
-    async fn undecided(&self, _: &SessionId) -> Result<Vec<StoredBaseline>, String> {
+    async fn undecided(&self, _: &SessionId) -> Result<Vec<(CallId, String)>, String> {
         Ok(Vec::new())
     }
 

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use planck_common::{CallId, SessionId};
 
 use planck_store::{CallBaseline, SessionStore, StoreError};
-use planck_toolbox::{CallBaselines, StoredBaseline, Wall};
+use planck_toolbox::{CallBaselines, Invocation, Wall};
 
 /// Returns the wall around the protected files of sessions in this store.
 pub fn wall(store: &Arc<dyn SessionStore>) -> Wall {
@@ -17,31 +17,20 @@ struct InStore(Arc<dyn SessionStore>);
 
 #[async_trait]
 impl CallBaselines for InStore {
-    async fn put(&self, session: &SessionId, baseline: StoredBaseline) -> Result<(), String> {
-        let StoredBaseline {
-            call,
-            agent,
-            epoch,
-            roots,
-        } = baseline;
+    async fn put(&self, call: &Invocation, baselines: String) -> Result<(), String> {
         let baseline = CallBaseline {
-            call,
-            agent,
-            epoch,
-            roots,
+            call: call.call_id.clone(),
+            agent: call.agent_id.clone(),
+            epoch: call.epoch,
+            roots: baselines,
         };
-        let put = self.0.put_baseline(session, &baseline).await;
+        let put = self.0.put_baseline(&call.session_id, &baseline).await;
         put.map_err(told)
     }
 
-    async fn undecided(&self, session: &SessionId) -> Result<Vec<StoredBaseline>, String> {
+    async fn undecided(&self, session: &SessionId) -> Result<Vec<(CallId, String)>, String> {
         let rows = self.0.undecided_baselines(session).await.map_err(told)?;
-        let baselines = rows.into_iter().map(|row| StoredBaseline {
-            call: row.call,
-            agent: row.agent,
-            epoch: row.epoch,
-            roots: row.roots,
-        });
+        let baselines = rows.into_iter().map(|row| (row.call, row.roots));
         Ok(baselines.collect())
     }
 

@@ -186,8 +186,9 @@ pub fn within<'a>(workspace: &str, root: &'a Path) -> Option<&'a Path> {
     (!workspace.starts_with(LOCAL)).then_some(root)
 }
 
-/// Returns the directory without links, as it is stored in the session's record, so that a link
-/// which stands there later is noticed. Returns `None` if it leads out of its workspace.
+/// Returns the directory without links, which the session's record keeps. If a link takes the place
+/// of the directory later, the node sees that the two differ. Returns `None` if the directory is
+/// outside of its workspace.
 fn resolved(workspace: &str, place: &WorkspaceDir) -> Option<String> {
     let dir = place.dir.canonicalize().ok()?;
     let below = match within(workspace, &place.root) {

@@ -49,7 +49,7 @@ pub use files::{Files, spec};
 pub use output::Caps;
 pub use planck_agent::outcome::{ABORTED, CallEnd, ToolOutcome};
 pub use process::{Launcher, ReaperHeartbeat};
-pub use protect::{CallBaselines, StoredBaseline, Wall};
+pub use protect::{CallBaselines, Wall};
 pub use runner::{CallBounds, Runner};
 pub use sandbox::Sandbox;
 pub use second_judgement::SecondJudgement;
@@ -130,4 +130,12 @@ pub fn file_tools(files: &Files) -> Vec<Arc<dyn Tool>> {
         Arc::new(read::ReadFile::new(files.clone())),
         Arc::new(write::WriteFile::new(files.clone())),
     ]
+}
+
+/// Runs `act` on a thread that may block. The error says that `act` panicked.
+pub(crate) async fn blocking<T: Send + 'static>(
+    act: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    let done = tokio::task::spawn_blocking(act).await;
+    done.map_err(|panic| format!("failed: {panic}"))
 }

@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub use wall::{CallBaselines, StoredBaseline, Wall};
+pub use wall::{CallBaselines, Wall};
 
 use super::workspace::ResolvedPath;
 use names::{GIT, IN_GIT, NAMES};

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::{
-    Invocation, ToolOutcome, environment,
+    Invocation, ToolOutcome, blocking, environment,
     output::{Caps, Captured, cut},
     process::{CommandEnd, Finished, Launch, Launcher},
     protect::Wall,
@@ -120,7 +120,7 @@ impl Shell {
         let sandboxed = match blocking(wrap).await {
             Ok(Ok(sandboxed)) => sandboxed,
             Ok(Err(refused)) => return ToolOutcome::error(refused.to_string()),
-            Err(failed) => return failed,
+            Err(failed) => return ToolOutcome::error(failed),
         };
         let dir = sandboxed.launch.dir.display().to_string();
         let outcome = match self.0.launcher.run(&sandboxed.launch, limit, cancel).await {
@@ -129,18 +129,9 @@ impl Shell {
         };
         match blocking(move || drop(sandboxed)).await {
             Ok(()) => outcome,
-            Err(failed) => failed,
+            Err(failed) => ToolOutcome::error(failed),
         }
     }
-}
-
-/// Runs `act` on a thread that may block.
-async fn blocking<T: Send + 'static>(
-    act: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, ToolOutcome> {
-    tokio::task::spawn_blocking(act)
-        .await
-        .map_err(|panic| ToolOutcome::error(format!("failed: {panic}")))
 }
 
 fn outcome(finished: Finished, limit: Duration, caps: Caps) -> ToolOutcome {

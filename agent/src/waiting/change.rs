@@ -17,8 +17,8 @@ use super::{
 use crate::{
     Agent, StepEffects, Ticket, digest,
     outcome::{ABORTED, CallEnd, ToolOutcome},
-    phase::{Phase, TurnActivity},
-    round::{CallNames, HeldResult},
+    phase::Turn,
+    round::{CallNames, HeldResult, Round, remarked},
     saves::Rows,
     turn::TurnEnding,
 };
@@ -39,24 +39,15 @@ struct ChangeRequest<'a> {
 }
 
 impl Agent {
-    /// Returns whether this running call can wait: its turn goes on after the call.
-    pub(crate) fn may_hold(&self, ticket: Ticket) -> bool {
-        matches!(&self.phase, Phase::Working(_, TurnActivity::UsingTools(round)) if round.runs(ticket).is_some())
-    }
-
-    /// Lets a call wait whose outcome has changes of protected files.
+    /// Lets a running call wait whose outcome has changes of protected files.
     pub(crate) fn hold(
         &mut self,
+        (mut turn, mut round): (Box<Turn>, Round),
         ticket: Ticket,
         outcome: ToolOutcome,
         elapsed: Duration,
         step: &mut StepEffects,
     ) {
-        let uses_tools = |activity: &TurnActivity| matches!(activity, TurnActivity::UsingTools(_));
-        let Some((mut turn, TurnActivity::UsingTools(mut round))) = self.phase.take_if(uses_tools)
-        else {
-            return;
-        };
         let mut rows = Rows::at(self.place(step.now));
         outcome.events.iter().for_each(|event| rows.event(event));
         let result = (outcome.end != CallEnd::NotRun).then(|| HeldResult {
@@ -111,7 +102,7 @@ impl Agent {
 pub(super) fn meaning(wait: &super::OpenWait, answer: &WaitAnswer) -> Decided {
     match (answer.decision, &wait.result) {
         (WaitDecision::Allow, Some(HeldResult { text, error, .. })) => Decided::End {
-            text: with_remark(text.clone(), wait.remark.as_deref()),
+            text: remarked(text.clone(), wait.remark.as_deref()),
             error: *error,
         },
         (WaitDecision::Allow, None) => Decided::RunHeld,
@@ -124,13 +115,6 @@ pub(super) fn meaning(wait: &super::OpenWait, answer: &WaitAnswer) -> Decided {
                 error: true,
             }
         }
-    }
-}
-
-fn with_remark(text: String, remark: Option<&str>) -> String {
-    match remark {
-        Some(remark) => format!("{text}\n\n{remark}"),
-        None => text,
     }
 }
 

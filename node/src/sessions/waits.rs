@@ -1,10 +1,10 @@
 //! Lists and answers waits. Any node does both, because an answer is a row in SQL that the agent
 //! reads.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use planck_common::{
-    AgentId, Timestamp,
+    AgentId, CallId, Timestamp,
     command::{Answer, Answered, ListWaits, WaitRow, Waits},
     event::ToolEffect,
     permission::RuleAction,
@@ -49,12 +49,11 @@ impl Sessions {
     ) -> Result<Answered, Refusal> {
         self.check_permitted(session, &answer).await?;
         let most = self.limits.max_prompt;
-        let (answered, agent) = store_answer(&*self.store, most, session, answer).await?;
-        let Some(agent) = agent else {
-            return Ok(answered);
-        };
-        self.wake(&session.id, &agent).await;
-        self.follow(session, &answered).await?;
+        let (answered, told) = store_answer(&*self.store, most, session, answer).await?;
+        if let Some((agent, changes)) = told {
+            self.wake(&session.id, &agent).await;
+            self.follow(session, &changes, &answered).await?;
+        }
         Ok(answered)
     }
 
@@ -107,22 +106,24 @@ struct AskedCall {
     effect: ToolEffect,
 }
 
-/// Stores the answer to a wait, and keeps the changes that it allows. Returns the agent to wake if the answer was not stored before. No
-/// part of the answer may have more than `most` bytes.
+/// Stores the answer to a wait, and keeps the changes that it allows. If the answer was not stored
+/// before, also returns the agent to wake, and the calls whose changes were decided about. No part
+/// of the answer may have more than `most` bytes.
 pub async fn store_answer(
     store: &dyn SessionStore,
     most: u64,
     session: &SessionRecord,
     answer: Answer,
-) -> Result<(Answered, Option<AgentId>), Refusal> {
+) -> Result<(Answered, Option<(AgentId, BTreeSet<CallId>)>), Refusal> {
     let id = answer.wait.clone();
     let unknown = || Refusal::not_found(format!("session {} has no wait {id}", session.name));
     let row = store.wait(&session.id, &id).await?.ok_or_else(unknown)?;
     let given = checked(&row, answer, most).await?;
     match store.answer(&session.id, &id, &row.digest, &given).await? {
         AnswerOutcome::Answered { agent, .. } => {
+            let changes = changes::calls_of(&row);
             if given.decision == WaitDecision::Allow {
-                changes::keep(store, &row).await?;
+                changes::keep(store, session, &changes).await?;
             }
             let answered = Answered {
                 wait: id,
@@ -131,7 +132,7 @@ pub async fn store_answer(
                 answered_by: given.by,
                 answered_at: given.at,
             };
-            Ok((answered, Some(agent)))
+            Ok((answered, Some((agent, changes))))
         }
         AnswerOutcome::Refused { row, answer } => match answer {
             Some(known) if known.says_the_same(&given) => {

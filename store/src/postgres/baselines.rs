@@ -1,5 +1,5 @@
-//! The baselines of calls, in Postgres. A database with the schema before the table `baselines`,
-//! which a node that may not change the schema uses, keeps none.
+//! The baselines of calls, in Postgres. A node that may not change the schema also works with the
+//! version before the table `baselines`. It then keeps no baselines.
 
 use async_trait::async_trait;
 use planck_common::{CallId, SessionId};

@@ -1,5 +1,6 @@
-//! What git would run in a root and that is not at a fixed path: repositories inside of `.git`, the
-//! repositories that the index links to, and a bare repository in the root itself.
+//! Finds the files of a root in which git looks for programs to run, besides those at fixed paths:
+//! in repositories inside of `.git`, in repositories that the index links to, and in a bare
+//! repository that is the root itself.
 
 use std::{
     ffi::OsStr,
@@ -65,8 +66,8 @@ const HARMLESS: &[&str] = &[
 #[derive(Debug, Default)]
 pub(super) struct GitPlaces {
     pub places: Vec<PathBuf>,
-    /// What may lead to more of them that are not found, such as an index that is split over two
-    /// files.
+    /// Files that can point to further programs, but that this module does not read to the end, such
+    /// as an index that is split over two files.
     pub unclear: Vec<PathBuf>,
 }
 

@@ -11,12 +11,12 @@ use std::{
 
 use async_trait::async_trait;
 use planck_common::{
-    AgentId, CallId, SessionId,
+    CallId, SessionId,
     wait::{ChangeKind, ProtectedChange},
 };
 
 use super::baseline::{Baseline, text_at};
-use crate::Invocation;
+use crate::{Invocation, blocking};
 
 /// The maximum number of bytes of a changed file that are shown, and of all changed files together.
 const MOST_TEXT: usize = 16 << 10;
@@ -25,31 +25,22 @@ const MOST_TEXTS: usize = 64 << 10;
 /// The maximum number of changes that are shown.
 const MOST_CHANGES: usize = 100;
 
-/// Stores the baselines of calls, where all nodes that may continue a session find them.
+/// Stores the baselines of calls, where all nodes that may continue a session find them. The
+/// baselines of a call are JSON that only this module reads.
 #[async_trait]
 pub trait CallBaselines: Send + Sync {
     /// Stores the baselines of a call that is about to start. If those of an earlier try of the call
     /// are stored, they stay.
-    async fn put(&self, session: &SessionId, baseline: StoredBaseline) -> Result<(), String>;
+    async fn put(&self, call: &Invocation, baselines: String) -> Result<(), String>;
 
     /// Returns the baselines of calls that ended with a change, and of calls that ran when their
     /// node was lost.
-    async fn undecided(&self, session: &SessionId) -> Result<Vec<StoredBaseline>, String>;
+    async fn undecided(&self, session: &SessionId) -> Result<Vec<(CallId, String)>, String>;
 
     /// Records that a call ended with a change.
     async fn changed(&self, session: &SessionId, call: &CallId) -> Result<(), String>;
 
     async fn remove(&self, session: &SessionId, calls: &[CallId]) -> Result<(), String>;
-}
-
-/// The baselines of one call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredBaseline {
-    pub call: CallId,
-    pub agent: AgentId,
-    pub epoch: i64,
-    /// The baseline of each root, as JSON.
-    pub roots: String,
 }
 
 /// The wall around the protected files. Clones share the store.
@@ -106,13 +97,8 @@ impl Wall {
     ) -> Result<WatchedCall, String> {
         let before = blocking(move || take(roots)).await?;
         let before = before.map_err(|why| format!("cannot read its workspace: {why}"))?;
-        let stored = StoredBaseline {
-            call: call.call_id.clone(),
-            agent: call.agent_id.clone(),
-            epoch: call.epoch,
-            roots: serde_json::to_string(&before).map_err(|why| why.to_string())?,
-        };
-        self.0.put(&call.session_id, stored).await?;
+        let stored = serde_json::to_string(&before).map_err(|why| why.to_string())?;
+        self.0.put(call, stored).await?;
         Ok(WatchedCall {
             session: call.session_id.clone(),
             call: call.call_id.clone(),
@@ -154,13 +140,16 @@ fn take(roots: Vec<PathBuf>) -> io::Result<Baselines> {
 
 /// Compares the roots of a stored call with what they are now. A root that is another folder is left
 /// out: the session has moved to a machine with a workspace of its own.
-fn compare(stored: StoredBaseline) -> (CallId, Vec<ProtectedChange>) {
-    let Ok(mut before) = serde_json::from_str::<Baselines>(&stored.roots) else {
-        return (stored.call, Vec::new());
-    };
-    before.retain(|root, before| Baseline::take(root).is_ok_and(|now| now.is_of_folder(before)));
-    let changes = changes(&stored.call, &before);
-    (stored.call, changes)
+fn compare((call, stored): (CallId, String)) -> (CallId, Vec<ProtectedChange>) {
+    let before: Baselines = serde_json::from_str(&stored).unwrap_or_default();
+    let changes = before.iter().flat_map(|(root, before)| {
+        let now = Baseline::take(root).ok();
+        let now = now.filter(|now| now.is_of_folder(before));
+        let changed = now.map(|now| now.changes_since(before));
+        told(&call, root, changed.unwrap_or_default())
+    });
+    let changes = changes.collect();
+    (call, changes)
 }
 
 fn changes(call: &CallId, before: &Baselines) -> Vec<ProtectedChange> {
@@ -170,14 +159,20 @@ fn changes(call: &CallId, before: &Baselines) -> Vec<ProtectedChange> {
             // A root that cannot be read counts as changed.
             Err(_) => vec![(PathBuf::new(), ChangeKind::Changed)],
         };
-        changed.into_iter().map(|(path, change)| ProtectedChange {
-            call: call.clone(),
-            text: text_at(root, &path).map(shortened),
-            path: joined(root, &path),
-            change,
-        })
+        told(call, root, changed)
     });
     changes.collect()
+}
+
+/// Describes changes below a root for a person.
+fn told(call: &CallId, root: &Path, changed: Vec<(PathBuf, ChangeKind)>) -> Vec<ProtectedChange> {
+    let told = changed.into_iter().map(|(path, change)| ProtectedChange {
+        call: call.clone(),
+        text: text_at(root, &path).map(shortened),
+        path: joined(root, &path),
+        change,
+    });
+    told.collect()
 }
 
 fn joined(root: &Path, path: &Path) -> String {
@@ -208,13 +203,6 @@ fn bounded(mut changes: Vec<ProtectedChange>) -> Vec<ProtectedChange> {
         }
     }
     changes
-}
-
-async fn blocking<T: Send + 'static>(
-    act: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, String> {
-    let done = tokio::task::spawn_blocking(act).await;
-    done.map_err(|panic| format!("failed: {panic}"))
 }
 
 #[cfg(test)]

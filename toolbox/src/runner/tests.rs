@@ -7,7 +7,7 @@ use tokio::task::yield_now;
 
 use super::*;
 use crate::{
-    ABORTED, CallBaselines, StoredBaseline,
+    ABORTED, CallBaselines,
     files::spec,
     testing::{World, toolbox},
 };
@@ -188,11 +188,11 @@ struct Undecided(Result<(), String>);
 
 #[async_trait]
 impl CallBaselines for Undecided {
-    async fn put(&self, _: &SessionId, _: StoredBaseline) -> Result<(), String> {
+    async fn put(&self, _: &Invocation, _: String) -> Result<(), String> {
         Ok(())
     }
 
-    async fn undecided(&self, _: &SessionId) -> Result<Vec<StoredBaseline>, String> {
+    async fn undecided(&self, _: &SessionId) -> Result<Vec<(CallId, String)>, String> {
         self.0.clone().map(|()| Vec::new())
     }
 

@@ -47,8 +47,8 @@ pub(super) struct Bubblewrap {
     /// The running program: its path and the identity of its file.
     planck: Mounted,
     level: Level,
-    /// Whether each process gets a `/proc` of its own. Without one it sees that of this machine, of
-    /// which Landlock opens only the files that describe no process.
+    /// Whether each process gets a `/proc` of its own. Otherwise it sees the `/proc` of this machine,
+    /// and Landlock lets it open only files there that describe no process.
     own_proc: bool,
 }
 

@@ -15,7 +15,7 @@ struct RefusedCall {
     /// Parts of the messages of `bwrap` when the call fails.
     said: &'static [&'static str],
     call: &'static str,
-    /// What allows the call in a container, and on a machine.
+    /// The advice for a user whose node runs in a container, and for one whose node does not.
     in_container: &'static str,
     on_machine: &'static str,
 }

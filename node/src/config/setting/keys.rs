@@ -15,7 +15,7 @@ pub struct KeyEntry {
     pub role: String,
 }
 
-/// Which keys the front has.
+/// The keys that the configuration gives to the front.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum KeyChoice {
     /// One that it makes itself. This is the empty list.

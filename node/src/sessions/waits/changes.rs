@@ -20,31 +20,35 @@ struct ChangeRequest {
     calls: BTreeSet<CallId>,
 }
 
-/// Keeps the changes that an allowed wait is about, so that calls of its session may run again.
-/// Should the node end before this is stored, a person is asked once more.
-pub(super) async fn keep(store: &dyn SessionStore, wait: &WaitRow) -> Result<(), Refusal> {
-    if let Some(calls) = calls_of(wait) {
-        let calls: Vec<CallId> = calls.into_iter().collect();
-        store.remove_baselines(&wait.session_id, &calls).await?;
+/// Keeps the changes of these calls, so that calls of their session may run again. Should the node
+/// end before this is stored, a person is asked once more.
+pub(super) async fn keep(
+    store: &dyn SessionStore,
+    session: &SessionRecord,
+    calls: &BTreeSet<CallId>,
+) -> Result<(), Refusal> {
+    if !calls.is_empty() {
+        let calls: Vec<CallId> = calls.iter().cloned().collect();
+        store.remove_baselines(&session.id, &calls).await?;
     }
     Ok(())
 }
 
 impl Sessions {
-    /// Does for the rest of the session what follows from a decision about changes: keeps the same
-    /// changes elsewhere, or ends the session's work. Does nothing if the wait is about something
-    /// else.
+    /// Does for the rest of the session what follows from a decision about the changes of these
+    /// calls: keeps the same changes elsewhere, or ends the session's work. Does nothing without
+    /// calls.
     pub(super) async fn follow(
         &self,
         session: &SessionRecord,
+        calls: &BTreeSet<CallId>,
         answered: &Answered,
     ) -> Result<(), Refusal> {
-        let row = self.store.wait(&session.id, &answered.wait).await?;
-        let Some(calls) = row.as_ref().and_then(calls_of) else {
+        if calls.is_empty() {
             return Ok(());
-        };
+        }
         if answered.decision == WaitDecision::Allow {
-            return self.keep_elsewhere(session, &calls, answered).await;
+            return self.keep_elsewhere(session, calls, answered).await;
         }
         let request = AbortSession {
             reason: Some("a person did not keep changes of protected files".into()),
@@ -68,7 +72,7 @@ impl Sessions {
             ..ListWaits::default()
         };
         for row in self.store.waits(Some(&session.id), &filter).await?.waits {
-            if !calls_of(&row).is_some_and(|calls| calls.is_subset(kept)) {
+            if !calls_of(&row).is_subset(kept) {
                 continue;
             }
             let answer = Answer {
@@ -85,7 +89,8 @@ impl Sessions {
                 by: answered.answered_by.clone(),
             };
             let most = self.limits.max_prompt;
-            if let (_, Some(agent)) = store_answer(&*self.store, most, session, answer).await? {
+            let stored = store_answer(&*self.store, most, session, answer).await?;
+            if let (_, Some((agent, _))) = stored {
                 self.wake(&session.id, &agent).await;
             }
         }
@@ -93,8 +98,12 @@ impl Sessions {
     }
 }
 
-fn calls_of(row: &WaitRow) -> Option<BTreeSet<CallId>> {
-    let is_change = row.kind == WaitKind::Change;
-    let request = is_change.then(|| serde_json::from_str(row.request.get()).ok());
-    request.flatten().map(|ChangeRequest { calls }| calls)
+/// Returns the calls that made the changes which a wait is about, or none if it is about something
+/// else.
+pub(super) fn calls_of(row: &WaitRow) -> BTreeSet<CallId> {
+    if row.kind != WaitKind::Change {
+        return BTreeSet::new();
+    }
+    let request = serde_json::from_str::<ChangeRequest>(row.request.get());
+    request.map_or_else(|_| BTreeSet::new(), |request| request.calls)
 }

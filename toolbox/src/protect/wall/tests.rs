@@ -10,50 +10,53 @@ use serde_json::json;
 use super::*;
 use crate::testing::World;
 
-/// Baselines in memory. Each has whether its call ended with a change. `lost` stands for a node
-/// that was lost: all its calls are undecided.
+/// A call, its baselines, and whether it ended with a change.
+type Row = (CallId, String, bool);
+
+/// Baselines in memory. `lost` stands for a node that was lost: all its calls are undecided.
 #[derive(Default)]
 pub struct InMemory {
-    rows: Mutex<Vec<(StoredBaseline, bool)>>,
+    rows: Mutex<Vec<Row>>,
     lost: std::sync::atomic::AtomicBool,
 }
 
 impl InMemory {
-    fn with<T>(&self, act: impl FnOnce(&mut Vec<(StoredBaseline, bool)>) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut Vec<Row>) -> T) -> T {
         act(&mut self.rows.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 #[async_trait]
 impl CallBaselines for InMemory {
-    async fn put(&self, _: &SessionId, baseline: StoredBaseline) -> Result<(), String> {
+    async fn put(&self, call: &Invocation, baselines: String) -> Result<(), String> {
         self.with(|rows| {
-            if rows.iter().all(|(row, _)| row.call != baseline.call) {
-                rows.push((baseline, false));
+            if rows.iter().all(|(id, ..)| *id != call.call_id) {
+                rows.push((call.call_id.clone(), baselines, false));
             }
         });
         Ok(())
     }
 
-    async fn undecided(&self, _: &SessionId) -> Result<Vec<StoredBaseline>, String> {
+    async fn undecided(&self, _: &SessionId) -> Result<Vec<(CallId, String)>, String> {
         let lost = self.lost.load(std::sync::atomic::Ordering::Relaxed);
-        let undecided = |rows: &mut Vec<(StoredBaseline, bool)>| {
-            let rows = rows.iter().filter(|(_, changed)| *changed || lost);
-            rows.map(|(row, _)| row.clone()).collect()
+        let undecided = |rows: &mut Vec<Row>| {
+            let rows = rows.iter().filter(|(.., changed)| *changed || lost);
+            rows.map(|(id, baselines, _)| (id.clone(), baselines.clone()))
+                .collect()
         };
         Ok(self.with(undecided))
     }
 
     async fn changed(&self, _: &SessionId, call: &CallId) -> Result<(), String> {
         self.with(|rows| {
-            let row = rows.iter_mut().find(|(row, _)| row.call == *call);
-            row.unwrap().1 = true;
+            let row = rows.iter_mut().find(|(id, ..)| id == call);
+            row.unwrap().2 = true;
         });
         Ok(())
     }
 
     async fn remove(&self, _: &SessionId, calls: &[CallId]) -> Result<(), String> {
-        self.with(|rows| rows.retain(|(row, _)| !calls.contains(&row.call)));
+        self.with(|rows| rows.retain(|(id, ..)| !calls.contains(id)));
         Ok(())
     }
 }
