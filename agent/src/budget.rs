@@ -81,6 +81,7 @@ impl Agent {
                 request_number,
                 NO_PART,
             ),
+            call_id: None,
             kind: WaitKind::Budget,
             title: format!("{limit} is reached: {used} of {max}"),
             digest: digest::of_call("limit", limit, &request.to_string()),
@@ -105,7 +106,7 @@ impl Agent {
             return;
         };
         let mut rows = Rows::at(self.place(step.now));
-        rows.event(&closed(id, answer));
+        rows.event(&closed(id, None, answer));
         let raised = (answer.decision == WaitDecision::Allow)
             .then(|| serde_json::from_str(answer.value.as_ref()?.get()).ok())
             .flatten();
@@ -151,7 +152,7 @@ impl Agent {
             return;
         }
         let mut rows = Rows::at(self.place(step.now));
-        rows.event(&withdrawn(id, "the limit is no longer reached"));
+        rows.event(&withdrawn(id, None, "the limit is no longer reached"));
         turn.resume(step.now);
         self.set_deadline(&mut turn, step);
         self.go_on(turn, rows, step);

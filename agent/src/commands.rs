@@ -178,6 +178,6 @@ fn cancel(activity: TurnActivity, turn: &mut Turn, rows: &mut Rows, step: &mut S
             }
         }
         TurnActivity::Compacting { ticket } => step.act(Effect::CancelCompact { ticket }),
-        TurnActivity::AtLimit(wait) => rows.event(&withdrawn(wait.id, "the turn was ended")),
+        TurnActivity::AtLimit(wait) => rows.event(&withdrawn(wait.id, None, "the turn was ended")),
     }
 }

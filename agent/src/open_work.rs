@@ -22,6 +22,7 @@ pub(super) struct OpenWork {
 
 /// The wait of a call, as the log has it.
 pub(super) struct LoggedWait {
+    pub id: CallId,
     pub kind: WaitKind,
     pub digest: String,
     pub result: Option<HeldResult>,
@@ -61,12 +62,14 @@ impl OpenWork {
         if wait.kind == WaitKind::Budget {
             self.limit_wait = Some(wait.id);
         } else if let Some(calls) = &mut self.calls {
+            let call = wait.call().clone();
             let logged = LoggedWait {
                 kind: wait.kind,
                 result: held_result(&wait),
+                id: wait.id,
                 digest: wait.digest,
             };
-            calls.waits.insert(wait.id, logged);
+            calls.waits.insert(call, logged);
         }
     }
 
@@ -74,7 +77,7 @@ impl OpenWork {
         self.limit_wait.take_if(|id| id == wait);
         let calls = self.calls.as_mut().map(|calls| &mut calls.waits);
         let is_last = calls.is_none_or(|waits| {
-            waits.remove(wait);
+            waits.retain(|_, open| open.id != *wait);
             waits.is_empty()
         });
         if let Some(turn) = self.turn.as_mut().filter(|_| is_last) {

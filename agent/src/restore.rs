@@ -292,6 +292,7 @@ impl Agent {
                 // A call that changed protected files has started, and waits afterwards.
                 let started = calls.started.get(&id).map(|(_, args)| &**args);
                 let wait = OpenWait {
+                    id: logged.id.clone(),
                     kind: logged.kind,
                     digest: logged.digest.clone(),
                     args: started.unwrap_or(wanted.args).to_owned(),
@@ -339,7 +340,7 @@ impl Agent {
     fn shut(&mut self, turn: &Turn, open: &OpenWork, ending: TurnEnding, step: &mut StepEffects) {
         let mut rows = Rows::at(self.place(step.now));
         if let Some(wait) = open.limit_wait.clone() {
-            rows.event(&withdrawn(wait, NOT_ANSWERED));
+            rows.event(&withdrawn(wait, None, NOT_ANSWERED));
         }
         if let Some(calls) = &open.calls {
             let mut round = Round::new(None);
@@ -349,7 +350,8 @@ impl Agent {
                     (Some((text, error)), _) => round.settle(wanted.call, text.clone(), *error),
                     (None, Some(wait)) => {
                         let result = wait.result.clone();
-                        withdraw(&mut round, wanted.call, result, NOT_ANSWERED, &mut rows);
+                        let id = wait.id.clone();
+                        withdraw(&mut round, wanted.call, id, result, NOT_ANSWERED, &mut rows);
                     }
                     (None, None) => interrupted(&mut round, wanted, &mut rows),
                 }

@@ -56,6 +56,7 @@ enum CallState {
 /// The wait of a call.
 #[derive(Debug)]
 pub(super) struct OpenWait {
+    pub id: CallId,
     pub kind: WaitKind,
     pub digest: String,
     /// The arguments of the call.
@@ -106,11 +107,10 @@ impl Round {
         self.set(call, CallState::Waiting(wait));
     }
 
-    /// Removes the wait of a call, and returns both. The caller has to run or end the call, or let
-    /// it wait again. Returns `None` if the call does not wait.
+    /// Removes a wait, and returns it with its call. The caller has to run or end the call, or let
+    /// it wait again. Returns `None` if there is no such wait.
     pub(super) fn take_wait(&mut self, id: &CallId) -> Option<(CallNames, OpenWait)> {
-        let is_it = |slot: &CallSlot| slot.call.call_id == *id && slot.waits();
-        let at = self.slots.iter().position(is_it)?;
+        let at = self.slots.iter().position(|slot| slot.waits_as(id))?;
         let slot = self.slots.get_mut(at)?;
         let nothing = CallState::Done {
             text: String::new(),
@@ -185,13 +185,14 @@ impl Round {
     /// `result` is absent if the call did not run. Does nothing if no such call is running.
     pub(super) fn hold(&mut self, ticket: Ticket, digest: String, result: Option<HeldResult>) {
         let running = self.slots.iter_mut().find(|slot| slot.is_running(ticket));
-        let Some(CallSlot { state, .. }) = running else {
+        let Some(CallSlot { state, call }) = running else {
             return;
         };
         let CallState::Running { args, remark, .. } = state else {
             return;
         };
         let wait = OpenWait {
+            id: call.call_id.change_wait(),
             kind: WaitKind::Change,
             digest,
             args: std::mem::take(args),
@@ -243,8 +244,8 @@ impl CallSlot {
         matches!(self.state, CallState::Running { ticket, .. } if ticket == asked)
     }
 
-    fn waits(&self) -> bool {
-        matches!(self.state, CallState::Waiting(_))
+    fn waits_as(&self, id: &CallId) -> bool {
+        matches!(&self.state, CallState::Waiting(wait) if wait.id == *id)
     }
 
     fn finish(&mut self, mut text: String, error: bool, duration_ms: u64) -> ToolEnd {

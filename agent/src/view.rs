@@ -83,7 +83,7 @@ impl Agent {
         let calls = activity.round().into_iter().flat_map(Round::waits);
         let limit = activity.limit_wait().map(|wait| wait.id.clone());
         calls
-            .map(|(call, _)| call.call_id.clone())
+            .map(|(_, wait)| wait.id.clone())
             .chain(limit)
             .collect()
     }

@@ -82,6 +82,7 @@ impl Agent {
         match self.opening(kind, tool, &call, args, verdict.why.as_deref(), step) {
             Ok(opened) => {
                 let wait = OpenWait {
+                    id: opened.id.clone(),
                     kind,
                     digest: opened.digest.clone(),
                     args: args.to_owned(),
@@ -141,7 +142,7 @@ impl Agent {
             return self.limit_decided(answer, step);
         }
         let waits = |activity: &TurnActivity| match activity {
-            TurnActivity::UsingTools(round) => round.waits().any(|(call, _)| call.call_id == *id),
+            TurnActivity::UsingTools(round) => round.waits().any(|(_, wait)| wait.id == *id),
             TurnActivity::Saving
             | TurnActivity::Streaming { .. }
             | TurnActivity::Retrying { .. }
@@ -184,14 +185,15 @@ impl Agent {
         let decided = self.meaning(&call, &wait, answer);
         let closed = match &decided {
             Decided::Denied { why } => Event::WaitClosed(WaitClosed {
-                id: call.call_id.clone(),
+                id: wait.id.clone(),
+                call_id: None,
                 decision: WaitDecision::Deny,
                 by: answer.by.clone(),
                 reason: Some(why.clone()),
                 scope: None,
             }),
             Decided::Run(..) | Decided::RunHeld | Decided::End { .. } => {
-                closed(call.call_id.clone(), answer)
+                closed(wait.id.clone(), Some(&call), answer)
             }
         };
         rows.event(&closed);
@@ -319,24 +321,25 @@ impl Agent {
 
 /// Ends the calls that wait, because the turn ends.
 pub(super) fn withdraw_waits(round: &mut Round, why: &str, rows: &mut Rows) {
-    let waiting: Vec<(CallNames, Option<HeldResult>)> = round
+    let waiting: Vec<(CallNames, CallId, Option<HeldResult>)> = round
         .waits()
-        .map(|(call, wait)| (call.clone(), wait.result.clone()))
+        .map(|(call, wait)| (call.clone(), wait.id.clone(), wait.result.clone()))
         .collect();
-    for (call, result) in waiting {
-        withdraw(round, call, result, why, rows);
+    for (call, wait, result) in waiting {
+        withdraw(round, call, wait, result, why, rows);
     }
 }
 
-/// Ends a call that waits. `result` is the result of a call that has run.
+/// Ends a call and its wait. `result` is the result of a call that has run.
 pub(super) fn withdraw(
     round: &mut Round,
     call: CallNames,
+    wait: CallId,
     result: Option<HeldResult>,
     why: &str,
     rows: &mut Rows,
 ) {
-    rows.event(&withdrawn(call.call_id.clone(), why));
+    rows.event(&withdrawn(wait, Some(&call), why));
     let HeldResult {
         text,
         error,
@@ -350,9 +353,11 @@ pub(super) fn withdraw(
     round.settle(call, text, error);
 }
 
-/// Returns the event that ends a wait with this answer.
-pub(super) fn closed(id: CallId, answer: &WaitAnswer) -> Event {
+/// Returns the event that ends a wait with this answer. `call` is the call that waited, if there is
+/// one.
+pub(super) fn closed(id: CallId, call: Option<&CallNames>, answer: &WaitAnswer) -> Event {
     Event::WaitClosed(WaitClosed {
+        call_id: other_than(&id, call),
         id,
         decision: answer.decision,
         by: answer.by.clone(),
@@ -362,14 +367,21 @@ pub(super) fn closed(id: CallId, answer: &WaitAnswer) -> Event {
 }
 
 /// Returns the event that withdraws a wait.
-pub(super) fn withdrawn(id: CallId, why: &str) -> Event {
+pub(super) fn withdrawn(id: CallId, call: Option<&CallNames>, why: &str) -> Event {
     Event::WaitClosed(WaitClosed {
+        call_id: other_than(&id, call),
         id,
         decision: WaitDecision::Withdrawn,
         by: None,
         reason: Some(why.into()),
         scope: None,
     })
+}
+
+/// Returns the id of a call if its wait has another one.
+fn other_than(wait: &CallId, call: Option<&CallNames>) -> Option<CallId> {
+    let call = call.map(|call| &call.call_id);
+    call.filter(|call| *call != wait).cloned()
 }
 
 fn refuse(round: &mut Round, call: CallNames, text: String) -> Admission {

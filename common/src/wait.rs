@@ -102,8 +102,13 @@ pub enum ChangeKind {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaitOpened {
-    /// The id of the call that waits.
+    /// The id of the wait. A wait for an approval, a question or a client's tool has the id of its
+    /// call.
     pub id: CallId,
+    /// The call that waits, if the wait has an id of its own. A wait about a change has one, because
+    /// its call may have waited for an approval before. Absent for a budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<CallId>,
     pub kind: WaitKind,
     /// One line that says what is asked.
     pub title: String,
@@ -134,6 +139,9 @@ pub struct WaitOpened {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaitClosed {
     pub id: CallId,
+    /// The call that waited, if the wait has an id of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<CallId>,
     pub decision: WaitDecision,
     /// The name of the person or program that answered, as the answer says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -142,6 +150,20 @@ pub struct WaitClosed {
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<WaitScope>,
+}
+
+impl WaitOpened {
+    /// Returns the call that waits.
+    pub fn call(&self) -> &CallId {
+        self.call_id.as_ref().unwrap_or(&self.id)
+    }
+}
+
+impl WaitClosed {
+    /// Returns the call that waited.
+    pub fn call(&self) -> &CallId {
+        self.call_id.as_ref().unwrap_or(&self.id)
+    }
 }
 
 /// The answer to a wait, as the store holds it.

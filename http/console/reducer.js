@@ -142,16 +142,17 @@ const HANDLERS = {
   wait_opened(state, agent, data, event) {
     agent.waits.add(data.id);
     settle(agent);
-    const call = { call_id: data.id, name: data.request?.tool ?? data.kind };
+    const call = { call_id: data.call_id ?? data.id, name: data.request?.tool ?? data.kind };
     tool(state, event, call, { status: "waiting", wait: { ...data, opened_at: event.at } });
   },
   wait_closed(state, agent, data, event) {
     agent.waits.delete(data.id);
     if (isInTurn(agent)) settle(agent);
-    const item = state.items[state.places.get(data.id)];
+    const call = { call_id: data.call_id ?? data.id };
+    const item = state.items[state.places.get(call.call_id)];
     if (!item) return;
     const status = item.status === "waiting" ? "answered" : item.status;
-    tool(state, event, { call_id: data.id }, { status, wait: undefined, decision: data });
+    tool(state, event, call, { status, wait: undefined, decision: data });
   },
   retry(state, agent, data, event) {
     agent.live = undefined;

@@ -85,7 +85,8 @@ impl Agent {
             None => format!("{tool} has to wait, because protected files were changed: {paths}"),
         };
         WaitOpened {
-            id: call.call_id.clone(),
+            id: call.call_id.change_wait(),
+            call_id: Some(call.call_id.clone()),
             kind: WaitKind::Change,
             title: one_line(&title),
             digest: digest::of_call(tool, "change", request.get()),

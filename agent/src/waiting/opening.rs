@@ -46,6 +46,7 @@ impl Agent {
     ) -> Result<WaitOpened, String> {
         let opened = WaitOpened {
             id: call.call_id.clone(),
+            call_id: None,
             kind,
             title: title(&tool.name, args),
             request: raw(&CallRequest {

@@ -262,13 +262,13 @@ impl Encoder {
     }
 
     fn wait_opened(&mut self, wait: &WaitOpened) {
-        if let Some(call) = self.calls.get_mut(&wait.id) {
+        if let Some(call) = self.calls.get_mut(wait.call()) {
             call.is_of_client = match wait.kind {
                 WaitKind::ClientTool | WaitKind::Question => true,
                 WaitKind::Approval | WaitKind::Budget | WaitKind::Change => false,
             };
         }
-        self.show_call(&wait.id, CallState::Waiting);
+        self.show_call(wait.call(), CallState::Waiting);
         match wait.kind {
             WaitKind::Approval => self.approval_requested(wait),
             WaitKind::Question | WaitKind::Budget | WaitKind::Change => {
@@ -299,7 +299,7 @@ impl Encoder {
         if let Some(part) = self.data.closed_wait(wait) {
             self.push(part);
         }
-        if let Some(call) = self.calls.get_mut(&wait.id) {
+        if let Some(call) = self.calls.get_mut(wait.call()) {
             call.state = CallState::Running;
             call.is_denied =
                 wait.decision == WaitDecision::Deny && self.approvals.contains_key(&wait.id);

@@ -27,6 +27,7 @@ fn raw(text: &str) -> Box<RawValue> {
 pub fn wait(kind: WaitKind) -> WaitOpened {
     WaitOpened {
         id: CallId::mint(),
+        call_id: None,
         kind,
         title: "run `ls`?".into(),
         request: raw(
@@ -58,6 +59,7 @@ pub fn opened(wait: &WaitOpened) -> Entry {
 pub fn closed(wait: &WaitOpened, decision: WaitDecision) -> Entry {
     let closed = WaitClosed {
         id: wait.id.clone(),
+        call_id: None,
         decision,
         by: None,
         reason: None,

@@ -223,7 +223,7 @@ impl SegmentState {
             }
             TurnEvent::WaitOpened(wait) => self.wait(&wait),
             TurnEvent::WaitClosed(wait) => {
-                if let Some(state) = self.waits.calls.get_mut(&wait.id) {
+                if let Some(state) = self.waits.calls.get_mut(wait.call()) {
                     *state = CallState::Runs;
                 }
             }
@@ -262,7 +262,7 @@ impl SegmentState {
     }
 
     fn wait(&mut self, wait: &WaitOpened) {
-        if let Some(state) = self.waits.calls.get_mut(&wait.id) {
+        if let Some(state) = self.waits.calls.get_mut(wait.call()) {
             *state = CallState::Waits(wait.kind);
         }
         match wait.kind {

@@ -193,6 +193,40 @@ async fn change_of_protected_files_waits_until_it_is_kept_or_put_back() -> Resul
     walled.end(&[SAID]).await
 }
 
+/// A call that was allowed for the whole session, and then changes protected files, waits twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn wait_about_a_change_leaves_the_rule_of_an_approval() -> Result<()> {
+    let walled = Walled::start(&landlock(), Backend::Sqlite, &[]).await?;
+    let touch = || Reply::call("bash", json!({ "command": "touch .envrc" }));
+    let replies = [touch(), touch(), Reply::text("done")];
+    let script = Script::new().without_auth().rounds(by("agent"), replies);
+    walled.world.model.set_script(script);
+    let start = json!({
+        "dir": walled.world.dir(), "members": [member("agent", &["bash"])], "prompt": "go", "permissions": "careful",
+    });
+    let started = walled.world.caller.start(&start).await?;
+    let prompt = started.prompt_id.as_ref().context("no prompt")?;
+    let mut kinds = Vec::new();
+    while let Some(wait) = walled
+        .ended_or_waits(&started.session_id, prompt)
+        .await?
+    {
+        let mut answer = json!({ "wait": wait.id, "decision": "allow", "digest": wait.digest });
+        if wait.kind == WaitKind::Approval {
+            answer["scope"] = json!("session");
+        }
+        kinds.push(wait.kind);
+        let to = session_at(&started.session_id, SessionVerb::Answer);
+        walled.world.caller.ask::<Value>(&to, &answer).await?;
+    }
+    assert_eq!(
+        kinds,
+        [WaitKind::Approval, WaitKind::Change, WaitKind::Change],
+        "the second call was allowed by the rule"
+    );
+    walled.end(&[SAID]).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_node_loses_no_change_of_protected_files() -> Result<()> {
     let mut walled = Walled::start(&landlock(), Backend::Sqlite, &[]).await?;
