@@ -11,6 +11,7 @@ mod log;
 mod records;
 mod rows;
 mod trial;
+mod turns;
 mod waits;
 
 #[cfg(test)]

@@ -6,14 +6,16 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
+use planck_common::SessionId;
 use sqlx::{
     Connection as _, PgPool, Postgres,
     pool::PoolConnection,
     postgres::{PgArguments, PgConnectOptions, PgConnection, PgPoolOptions, PgRow},
     query::Query,
 };
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::{PostgresOptions, StoreError};
+use super::{PostgresOptions, StoreError, turns::Turns};
 
 /// The server settings of each connection. If a node vanishes, the server ends its open transaction
 /// after a second of silence, and drops the connection after about ten seconds.
@@ -41,6 +43,7 @@ pub struct Database {
     options: Arc<PgConnectOptions>,
     deadline: Duration,
     trouble: Trouble,
+    turns: Turns,
 }
 
 /// The time of the latest failure that may come from a broken connection. Connections that were
@@ -92,7 +95,15 @@ impl Database {
             options: Arc::new(connect),
             deadline: options.statement_timeout + BEYOND,
             trouble,
+            turns: Turns::default(),
         })
+    }
+
+    /// Waits for the turn of a write that locks the row of its session, for as long as a statement
+    /// waits for a connection. Drop the permit after the write.
+    pub async fn turn(&self, session: &SessionId) -> Result<OwnedSemaphorePermit, StoreError> {
+        let patience = self.pool.options().get_acquire_timeout();
+        self.turns.take(session, patience).await
     }
 
     pub async fn close(&self) {

@@ -76,7 +76,10 @@ impl Inbox for PostgresStore {
             .bind(self.inbox.agent_bytes)
             .bind(self.inbox.agent_inputs)
             .bind(self.inbox.session_bytes);
-        let rows = match self.database.try_all(statement).await {
+        let turn = self.database.turn(session).await?;
+        let result = self.database.try_all(statement).await;
+        drop(turn);
+        let rows = match result {
             Err(failed) if failed.is_unknown_function() => {
                 return put_before(&self.database, session, input, &self.inbox).await;
             }
@@ -124,7 +127,10 @@ impl Inbox for PostgresStore {
             .bind(question.fresh)
             .bind(question.at.millis())
             .bind(i32::try_from(max_depth).unwrap_or(i32::MAX));
-        let row = self.database.one(statement).await?;
+        let turn = self.database.turn(session).await?;
+        let row = self.database.one(statement).await;
+        drop(turn);
+        let row = row?;
         asked(&question, &Columns(&row))
     }
 
