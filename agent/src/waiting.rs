@@ -2,6 +2,7 @@
 //! for the client that runs the tool itself.
 
 mod change;
+mod closing;
 mod opening;
 
 use planck_common::{
@@ -25,6 +26,7 @@ use super::{
 };
 use crate::model::ToolSpec;
 pub(super) use change::held_result;
+pub(super) use closing::{closed, withdrawn};
 
 /// What becomes of a call that the loop guard lets pass.
 pub(super) enum Admission {
@@ -351,37 +353,6 @@ pub(super) fn withdraw(
     });
     rows.event(&Event::ToolEnd(call.end(text.clone(), error, duration_ms)));
     round.settle(call, text, error);
-}
-
-/// Returns the event that ends a wait with this answer. `call` is the call that waited, if there is
-/// one.
-pub(super) fn closed(id: CallId, call: Option<&CallNames>, answer: &WaitAnswer) -> Event {
-    Event::WaitClosed(WaitClosed {
-        call_id: other_than(&id, call),
-        id,
-        decision: answer.decision,
-        by: answer.by.clone(),
-        reason: answer.reason.clone(),
-        scope: answer.scope,
-    })
-}
-
-/// Returns the event that withdraws a wait.
-pub(super) fn withdrawn(id: CallId, call: Option<&CallNames>, why: &str) -> Event {
-    Event::WaitClosed(WaitClosed {
-        call_id: other_than(&id, call),
-        id,
-        decision: WaitDecision::Withdrawn,
-        by: None,
-        reason: Some(why.into()),
-        scope: None,
-    })
-}
-
-/// Returns the id of a call if its wait has another one.
-fn other_than(wait: &CallId, call: Option<&CallNames>) -> Option<CallId> {
-    let call = call.map(|call| &call.call_id);
-    call.filter(|call| *call != wait).cloned()
 }
 
 fn refuse(round: &mut Round, call: CallNames, text: String) -> Admission {

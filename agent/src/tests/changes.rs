@@ -55,7 +55,11 @@ fn call_with_changes_waits_while_others_go_on() {
     world.commit_all();
     let opened = world.opened();
     assert_eq!(opened.kind, WaitKind::Change);
-    assert_ne!(opened.id, *opened.call(), "an approval of the call keeps its row");
+    assert_ne!(
+        opened.id,
+        *opened.call(),
+        "an approval of the call keeps its row"
+    );
     assert_eq!(opened.title, "write changed protected files: /ws/.envrc");
     let request: serde_json::Value = serde_json::from_str(opened.request.get()).unwrap();
     assert_eq!(request["calls"], serde_json::json!(["earlier"]));
