@@ -24,6 +24,8 @@ pub struct Scaffold {
     pub files: &'static [ScaffoldFile],
     /// The placeholders, each with the text that replaces it.
     pub replacements: Vec<(&'static str, String)>,
+    /// Files that are written as they are, each with its path.
+    pub copied: Vec<(String, String)>,
 }
 
 impl Scaffold {
@@ -35,6 +37,10 @@ impl Scaffold {
             let file = self.folder.join(path);
             write_new(&file, &self.text(path))
                 .with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        for (path, text) in &self.copied {
+            let file = self.folder.join(path);
+            write_new(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         }
         let names: Vec<&str> = self.files.iter().map(|(path, _)| *path).collect();
         Ok(say(&format!(

@@ -2,6 +2,7 @@
 
 mod call;
 mod new;
+mod own_sdk;
 
 use clap::{Args, Subcommand};
 use planck_common::{SidecarId, command::SidecarRow};

@@ -7,6 +7,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use planck_common::SidecarId;
 use serde_json::Value;
 
+use super::own_sdk::{self, CopiedFile};
 use crate::{
     exit::{Exit, UsageError},
     output::say,
@@ -26,8 +27,8 @@ pub struct NewSidecar {
     /// itself
     #[arg(long, value_enum)]
     lang: Language,
-    /// The SDK to depend on: a version such as 1.0.0, or the folder of a checkout; by default this
-    /// binary's version
+    /// The SDK to depend on: a released version such as 1.0.0, or the folder of a checkout; by
+    /// default a copy of the SDK of this binary, which is written into the project
     #[arg(long, value_name = "VERSION|DIR")]
     sdk: Option<String>,
     /// The folder to write, which must be empty or missing; by default ./NAME
@@ -62,6 +63,10 @@ struct SdkPackage {
     /// A file that must be built before a project can use the package from its folder, and the
     /// command that builds it.
     built: Option<(&'static str, &'static str)>,
+    /// Returns the copy of the package that this binary carries.
+    copy: fn() -> Vec<CopiedFile>,
+    /// The dependency on that copy.
+    of_copy: &'static str,
 }
 
 /// The dependency on the SDK, as written in a project's manifest.
@@ -70,6 +75,8 @@ struct Dependency {
     text: String,
     /// The command that the user must run before the dependency can be used, or `None`.
     first: Option<String>,
+    /// The files of the SDK that the project gets.
+    files: Vec<CopiedFile>,
 }
 
 macro_rules! files {
@@ -97,6 +104,8 @@ const PYTHON: ProjectTemplate = ProjectTemplate {
             )
         },
         built: None,
+        copy: own_sdk::python,
+        of_copy: "./planck-sidecar",
     }),
 };
 
@@ -113,6 +122,8 @@ const RUST: ProjectTemplate = ProjectTemplate {
         of_version: quoted,
         of_folder: |folder| format!("{{ path = {} }}", quoted(folder)),
         built: None,
+        copy: own_sdk::rust,
+        of_copy: r#"{ path = "planck-sidecar/sidecar-sdk" }"#,
     }),
 };
 
@@ -132,6 +143,8 @@ const TYPESCRIPT: ProjectTemplate = ProjectTemplate {
         of_version: quoted,
         of_folder: |folder| quoted(&format!("file:{folder}")),
         built: Some(("dist", "npm ci")),
+        copy: own_sdk::typescript,
+        of_copy: r#""file:./planck-sidecar""#,
     }),
 };
 
@@ -182,9 +195,12 @@ impl NewSidecar {
             .to_string();
         let ProjectTemplate { files, sdk } = self.lang.template();
         let dependency = match (sdk, &self.sdk) {
-            (Some(sdk), said) => {
-                sdk.dependency(said.as_deref().unwrap_or(env!("CARGO_PKG_VERSION")))?
-            }
+            (Some(sdk), Some(said)) => sdk.dependency(said)?,
+            (Some(sdk), None) => Dependency {
+                text: sdk.of_copy.into(),
+                first: None,
+                files: (sdk.copy)(),
+            },
             (None, None) => Dependency::default(),
             (None, Some(_)) => {
                 return Err(UsageError("there is no SDK for Go; leave out --sdk".into()).into());
@@ -196,6 +212,7 @@ impl NewSidecar {
             folder,
             files,
             replacements,
+            copied: dependency.files,
         };
         scaffold.write()?;
         let readme = scaffold.text("README.md");
@@ -223,7 +240,7 @@ impl SdkPackage {
         if numbers.len() == 3 && numbers.iter().all(|number| number.parse::<u32>().is_ok()) {
             return Ok(Dependency {
                 text: (self.of_version)(said),
-                first: None,
+                ..Dependency::default()
             });
         }
         let folder = self.folder(said).ok_or_else(|| {
@@ -243,6 +260,7 @@ impl SdkPackage {
         Ok(Dependency {
             text: (self.of_folder)(text),
             first,
+            files: Vec::new(),
         })
     }
 

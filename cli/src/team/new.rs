@@ -45,6 +45,7 @@ impl NewTeam {
             folder,
             files: FILES,
             replacements: vec![("TEAM_NAME", name)],
+            copied: Vec::new(),
         }
         .write()?;
         say(&format!(

@@ -30,15 +30,10 @@ async fn planck(folder: &Path, args: &[&str]) -> (Option<i32>, String, String) {
     )
 }
 
-/// Creates a folder with a new project `weather`. A project that is not in Go uses the SDK of this
-/// checkout.
+/// Creates a folder with a new project `weather`, with a copy of the SDK if there is one.
 async fn scaffold(lang: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let sdk = root().to_str().unwrap();
-    let mut args = vec!["sidecar", "new", "--lang", lang, "weather"];
-    if lang != "go" {
-        args.extend(["--sdk", sdk]);
-    }
+    let args = ["sidecar", "new", "--lang", lang, "weather"];
     let (code, out, err) = planck(folder.path(), &args).await;
     assert_eq!(code, Some(0), "{out}{err}");
     assert!(out.starts_with("wrote weather: README.md, "), "{out}");
@@ -78,7 +73,8 @@ const SKIPPED: [&str; 3] = ["large_answer", "compaction", "compaction_short"];
 async fn new_project_in_python_passes_its_tests_and_the_checker() {
     let folder = scaffold("python").await;
     let project = folder.path().join("weather");
-    let path = python_path().unwrap();
+    let copy = project.join("planck-sidecar");
+    let path = format!("{}:{}", copy.display(), python_path().unwrap());
     let said = succeeds(
         Command::new("python3")
             .args(["-m", "unittest"])
@@ -87,13 +83,7 @@ async fn new_project_in_python_passes_its_tests_and_the_checker() {
     );
     assert!(said.contains("Ran 3 tests"), "{said}");
     let requirement = std::fs::read_to_string(project.join("requirements.txt")).unwrap();
-    assert_eq!(
-        requirement,
-        format!(
-            "planck-sidecar @ file://{}\n",
-            root().join("sidecar-sdk/python").display()
-        )
-    );
+    assert_eq!(requirement, "./planck-sidecar\n");
 
     let (path, program) = (format!("PYTHONPATH={path}"), project.join("sidecar.py"));
     conforms(
@@ -118,20 +108,20 @@ async fn new_project_in_typescript_passes_its_tests_and_the_checker() {
             .unwrap();
     assert_eq!(
         manifest["dependencies"]["planck-sidecar"],
-        format!("file:{}", sdk.display())
+        "file:./planck-sidecar"
     );
+    let copy = project.join("planck-sidecar");
+    let compiler = sdk.join("node_modules/typescript/bin/tsc");
+    symlink(sdk.join("node_modules"), copy.join("node_modules")).unwrap();
+    succeeds(Command::new("node").arg(&compiler).current_dir(&copy));
     std::fs::create_dir(project.join("node_modules")).unwrap();
     for (name, target) in [
-        ("planck-sidecar", sdk.clone()),
+        ("planck-sidecar", copy),
         ("@types", sdk.join("node_modules/@types")),
     ] {
         symlink(target, project.join("node_modules").join(name)).unwrap();
     }
-    succeeds(
-        Command::new("node")
-            .arg(sdk.join("node_modules/typescript/bin/tsc"))
-            .current_dir(&project),
-    );
+    succeeds(Command::new("node").arg(&compiler).current_dir(&project));
     let said = succeeds(
         Command::new("node")
             .args(["--test", "dist/"])
@@ -188,12 +178,9 @@ async fn new_project_in_rust_passes_the_checker() {
         read("src/main.rs"),
         template.replace("SIDECAR_NAME", "weather")
     );
-    let dependency = format!(
-        "planck-sidecar = {{ path = {:?} }}\n",
-        root().join("sidecar-sdk")
-    );
+    let dependency = "planck-sidecar = { path = \"planck-sidecar/sidecar-sdk\" }\n";
     assert!(
-        read("Cargo.toml").contains(&dependency),
+        read("Cargo.toml").contains(dependency),
         "{}",
         read("Cargo.toml")
     );
@@ -209,6 +196,19 @@ async fn new_project_in_rust_passes_the_checker() {
         panic!("more than a program")
     };
     conforms("SIDECAR_NAME", &[program], &SKIPPED).await;
+}
+
+/// The copy of the SDK compiles without this checkout.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "compiles the dependencies of a new project: make test-all"]
+async fn new_project_in_rust_compiles_with_its_copy_of_the_sdk() {
+    let folder = scaffold("rust").await;
+    succeeds(
+        Command::new(env!("CARGO"))
+            .args(["test", "--offline", "--no-run"])
+            .current_dir(folder.path().join("weather"))
+            .env("CARGO_TARGET_DIR", folder.path().join("target")),
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -267,11 +267,14 @@ async fn errors_of_wrong_arguments_name_the_fault() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_project_depends_on_the_version_of_the_binary_by_default() {
+async fn a_project_depends_on_the_copy_a_release_or_a_checkout() {
     let folder = tempfile::tempdir().unwrap();
-    for (name, more, version) in [
-        ("one", &[][..], env!("CARGO_PKG_VERSION")),
-        ("two", &["--sdk", "9.8.7"][..], "9.8.7"),
+    let checkout = root().to_str().unwrap();
+    let of_checkout = format!("planck-sidecar @ file://{checkout}/sidecar-sdk/python");
+    for (name, more, wanted) in [
+        ("one", &[][..], "./planck-sidecar"),
+        ("two", &["--sdk", "9.8.7"][..], "planck-sidecar==9.8.7"),
+        ("three", &["--sdk", checkout][..], &of_checkout),
     ] {
         let (code, _, told) = planck(
             folder.path(),
@@ -281,7 +284,9 @@ async fn a_project_depends_on_the_version_of_the_binary_by_default() {
         assert_eq!(code, Some(0), "{told}");
         let requirement =
             std::fs::read_to_string(folder.path().join(name).join("requirements.txt")).unwrap();
-        assert_eq!(requirement, format!("planck-sidecar=={version}\n"));
+        assert_eq!(requirement, format!("{wanted}\n"));
+        let copy = folder.path().join(name).join("planck-sidecar");
+        assert_eq!(copy.exists(), more.is_empty(), "{wanted}");
     }
 }
 
