@@ -19,7 +19,10 @@ use super::{
 };
 use planck_node::config::{Sources, load};
 use planck_node::node;
-use planck_toolbox::project::{ProjectStanding, ProjectUse};
+use planck_toolbox::{
+    Toolchain,
+    project::{ProjectStanding, ProjectUse},
+};
 
 /// Writes ~/.planck/config.toml, or with --project the .planck/config.toml of this folder. It names
 /// the model that agents use by default: the standard model of the first provider whose key is set.
@@ -55,7 +58,7 @@ fn of_user(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exit> 
     let folder = sources
         .user_folder()
         .context("HOME is not set, so there is no ~/.planck to write to")?;
-    let file = write(&folder, 0o700, &text(model))?;
+    let file = write(&folder, 0o700, &text(model, &toolchains()))?;
     report(&file, model)
 }
 
@@ -74,7 +77,8 @@ fn of_project(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exi
         .into());
     }
     let folder = sources.folder.join(planck_toolbox::project::FOLDER);
-    let text = text(model);
+    // Others who use the project have other toolchains.
+    let text = text(model, NO_TOOLCHAINS);
     let file = write(&folder, 0o755, &text)?;
     let found = project::find(sources, ProjectUse::Everything)?
         .context("the folder that was just written is gone")?;
@@ -142,7 +146,21 @@ fn write(folder: &Path, mode: u32, text: &str) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-fn text(model: Option<&ModelRef>) -> String {
+const NO_TOOLCHAINS: &str = "# toolchains = [\"rustup\", \"nvm\"]";
+
+/// Returns the setting that admits the toolchains of this home folder.
+fn toolchains() -> String {
+    let names: Vec<String> = Toolchain::installed()
+        .iter()
+        .map(|toolchain| format!("{:?}", toolchain.name))
+        .collect();
+    match names.as_slice() {
+        [] => NO_TOOLCHAINS.into(),
+        names => format!("toolchains = [{}]", names.join(", ")),
+    }
+}
+
+fn text(model: Option<&ModelRef>, toolchains: &str) -> String {
     let default = match model {
         Some(ModelRef { provider, id, .. }) => format!("default = \"{provider}:{id}\""),
         None => "# default = \"anthropic:claude-sonnet-5-5\"".into(),
@@ -154,6 +172,11 @@ fn text(model: Option<&ModelRef>) -> String {
 [models]
 # The model of agents that name none; `planck model ls` lists models and prices.
 {default}
+
+[tools]
+# Toolchains in your home folder that tools may use. Everything else there stays hidden from them.
+{toolchains}
+# network = \"on\"              # tools may open connections, to this machine and its network as well
 
 # [limits]
 # session.max_cost_usd = 5.0  # US dollars of all agents of a session

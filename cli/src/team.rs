@@ -227,6 +227,7 @@ pub fn check(
             base_url: None,
         });
     let context = TeamContext {
+        user_md: None,
         source: template.file.display().to_string(),
         models,
         limits: config.limits.of_agent(),

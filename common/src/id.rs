@@ -173,7 +173,11 @@ impl CallId {
 
     /// Returns the id of this call's wait about changes of protected files.
     pub fn change_wait(&self) -> Self {
-        Self(Uuid::new_v5(&CALLS, format!("{self}/change").as_bytes()).to_string().into())
+        Self(
+            Uuid::new_v5(&CALLS, format!("{self}/change").as_bytes())
+                .to_string()
+                .into(),
+        )
     }
 
     /// Returns the id of the agent that this call spawns.

@@ -23,6 +23,7 @@ pub mod cgroup;
 pub mod environment;
 pub mod process;
 pub mod sandbox;
+pub mod toolchain;
 
 pub mod reap;
 
@@ -55,6 +56,7 @@ pub use sandbox::Sandbox;
 pub use second_judgement::SecondJudgement;
 pub use shell::Shell;
 pub use toolbox::Toolbox;
+pub use toolchain::Toolchain;
 pub use workspace::Roots;
 
 use planck_agent::model::ToolSpec;

@@ -2,8 +2,11 @@
 //! connect to. The node decides the rules, and finds out by trial which mechanisms this machine
 //! supports. The last process before a command applies the rules to itself.
 
+mod admitted;
+mod advice;
 mod bubblewrap;
 mod enter;
+mod git_identity;
 mod landlock;
 mod policy;
 mod probe;
@@ -29,7 +32,8 @@ pub use policy::SandboxPolicy;
 use scratch::Scratch;
 use shortfall::Shortfall;
 
-use super::{process::Launch, workspace::Workspace};
+use super::{process::Launch, toolchain::Toolchain, workspace::Workspace};
+use admitted::Admitted;
 use bubblewrap::Bubblewrap;
 
 /// Whether the configuration requires a sandbox.
@@ -53,6 +57,8 @@ pub struct SandboxSettings {
     /// Files and folders that processes may read in addition to the system's files and their
     /// workspace.
     pub readable: Vec<PathBuf>,
+    /// The toolchains in the home folder that processes may use.
+    pub toolchains: Vec<Toolchain>,
     /// The path of `bwrap`, if the user chose one.
     pub bubblewrap: Option<PathBuf>,
     /// The size in bytes of the `/tmp` that bubblewrap creates in memory.
@@ -86,6 +92,7 @@ struct SandboxInner {
     settings: SandboxSettings,
     /// Folders in the node's `PATH` that processes may not read.
     hidden: Vec<PathBuf>,
+    admitted: Admitted,
     /// The entries of `/proc` and `/sys` that the rules name. They are kept open, because the
     /// kernel replaces an entry that no process uses.
     _pinned: Vec<OwnedFd>,
@@ -123,6 +130,7 @@ impl Sandbox {
                 network: true,
                 ..SandboxSettings::default()
             },
+            Admitted::default(),
         )
     }
 
@@ -132,6 +140,7 @@ impl Sandbox {
             Tier::Refused,
             Shortfall::new(reason, ""),
             SandboxSettings::default(),
+            Admitted::default(),
         )
     }
 
@@ -142,37 +151,20 @@ impl Sandbox {
         if settings.demand == Demand::Off {
             return Self::off();
         }
-        let level = Level::of_kernel();
-        let mut shortfall = match probe::bubblewrap(&settings, level).await {
-            Ok((found, shortfall)) => {
-                return Self::new(Tier::Bubblewrap(found), shortfall, settings);
-            }
-            Err(shortfall) => shortfall,
-        };
-        let tried = probe::try_out(&Tier::Landlock(level), &settings).await;
-        let (tier, further) = match (tried, settings.demand) {
-            (Ok(()), Demand::Required) if level < Level::FULL => (
-                Tier::Refused,
-                format!(
-                    "; Landlock of this kernel is too old: {}",
-                    level.gaps().join(", ")
-                ),
-            ),
-            (Ok(()), _) => (Tier::Landlock(level), String::new()),
-            (Err(why), Demand::Required) => (Tier::Refused, format!("; {why}")),
-            (Err(why), _) => (Tier::Open, format!("; {why}")),
-        };
-        shortfall.why += &further;
-        Self::new(tier, shortfall, settings)
+        let chosen = probe::choose(&settings);
+        let ((tier, shortfall), admitted) = tokio::join!(chosen, Admitted::of(&settings));
+        Self::new(tier, shortfall, settings, admitted)
     }
 
-    fn new(tier: Tier, shortfall: Shortfall, settings: SandboxSettings) -> Self {
-        let path = std::env::var_os("PATH").unwrap_or_default();
+    fn new(
+        tier: Tier,
+        shortfall: Shortfall,
+        settings: SandboxSettings,
+        admitted: Admitted,
+    ) -> Self {
         let hidden = match tier {
             Tier::Open | Tier::Refused => Vec::new(),
-            Tier::Landlock(_) | Tier::Bubblewrap(_) => std::env::split_paths(&path)
-                .filter(|folder| !is_visible(folder, &settings.readable))
-                .collect(),
+            Tier::Landlock(_) | Tier::Bubblewrap(_) => admitted.hidden(),
         };
         let pinned = system::MACHINE
             .iter()
@@ -183,6 +175,7 @@ impl Sandbox {
             shortfall,
             settings,
             hidden,
+            admitted,
             _pinned: pinned,
             told_replaced: AtomicBool::new(false),
         }))
@@ -237,6 +230,15 @@ impl Sandbox {
         &self.0.hidden
     }
 
+    /// Returns why a command that failed with this output may have failed, if the sandbox is the
+    /// cause, and the setting that admits what was refused.
+    pub(super) fn advice(&self, output: &str) -> Option<String> {
+        let is_confined = matches!(self.0.tier, Tier::Landlock(_) | Tier::Bubblewrap(_));
+        is_confined
+            .then(|| advice::of(output, &self.0.hidden, self.0.settings.network))
+            .flatten()
+    }
+
     /// Prepares a command to run in the sandbox. The command may read `readable` in addition to the
     /// files that every command may read.
     pub(super) fn wrap(
@@ -261,7 +263,8 @@ impl Sandbox {
             Tier::Landlock(level) => *level,
             Tier::Bubblewrap(bubblewrap) => bubblewrap.level(),
         };
-        let readable = settings
+        let admitted = &self.0.admitted;
+        let readable = admitted
             .readable
             .iter()
             .chain(workspace.readable())
@@ -275,7 +278,8 @@ impl Sandbox {
             readable,
             ..SandboxPolicy::default()
         };
-        let launch = self.without_hidden_programs(launch, workspace);
+        let mut launch = self.without_hidden_programs(launch, workspace);
+        admitted.add_to(&mut launch.env);
         match &self.0.tier {
             Tier::Bubblewrap(bubblewrap) if bubblewrap.is_current() => Ok(Sandboxed {
                 launch: bubblewrap.wrap(launch, policy, settings.tmp),
@@ -358,20 +362,6 @@ fn with_home(env: Vec<(OsString, OsString)>, folder: &Path) -> Vec<(OsString, Os
         .filter(|(name, _)| name != "HOME" && name != "TMPDIR")
         .chain(own)
         .collect()
-}
-
-/// Returns whether all tool processes may read this folder of `PATH`.
-fn is_visible(folder: &Path, readable: &[PathBuf]) -> bool {
-    let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-    let is_below = |known: &Path| folder.starts_with(known) || real.starts_with(known);
-    let known = readable
-        .iter()
-        .map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
-    folder.is_absolute()
-        && (system::PROGRAMS
-            .iter()
-            .any(|path| is_below(Path::new(path)))
-            || known.into_iter().any(|path| is_below(&path)))
 }
 
 impl fmt::Display for Sandbox {

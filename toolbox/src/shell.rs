@@ -124,7 +124,7 @@ impl Shell {
         };
         let dir = sandboxed.launch.dir.display().to_string();
         let outcome = match self.0.launcher.run(&sandboxed.launch, limit, cancel).await {
-            Ok(finished) => outcome(finished, limit, self.0.caps),
+            Ok(finished) => outcome(finished, limit, self.0.caps, &self.0.sandbox),
             Err(why) => ToolOutcome::error(format!("cannot start a process in {dir}: {why}")),
         };
         match blocking(move || drop(sandboxed)).await {
@@ -134,7 +134,7 @@ impl Shell {
     }
 }
 
-fn outcome(finished: Finished, limit: Duration, caps: Caps) -> ToolOutcome {
+fn outcome(finished: Finished, limit: Duration, caps: Caps, sandbox: &Sandbox) -> ToolOutcome {
     let Finished {
         end,
         left,
@@ -145,7 +145,13 @@ fn outcome(finished: Finished, limit: Duration, caps: Caps) -> ToolOutcome {
         (CommandEnd::Exited(status), true) if status.success() => {
             return ToolOutcome::ok(joined("", stdout, stderr, caps));
         }
-        (CommandEnd::Exited(status), _) => ended(status),
+        (CommandEnd::Exited(status), _) => {
+            let output = [&stderr.text, &stdout.text];
+            match output.into_iter().find_map(|text| sandbox.advice(text)) {
+                Some(advice) => format!("{}; {advice}", ended(status)),
+                None => ended(status),
+            }
+        }
         (CommandEnd::TimedOut, true) => {
             format!("timed out after {} ms and was killed", limit.as_millis())
         }
@@ -281,7 +287,8 @@ mod tests {
                 stdout: captured("out\n"),
                 stderr: captured(""),
             };
-            outcome(finished, Duration::from_secs(2), Caps::default())
+            let caps = Caps::default();
+            outcome(finished, Duration::from_secs(2), caps, &Sandbox::off())
         };
         let exited = CommandEnd::Exited(ExitStatus::from_raw(0));
         let still = "these of its processes could not be ended and may still run: 7, 8";

@@ -1,6 +1,7 @@
 //! Checks the folders, programs and limits of this machine.
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -17,7 +18,7 @@ use super::DoctorFinding;
 use planck_host::folder_trial;
 use planck_node::config::Config;
 use planck_node::node;
-use planck_toolbox::{Sandbox, cgroup::Delegated};
+use planck_toolbox::{Sandbox, Toolchain, cgroup::Delegated};
 
 /// The number of files that a node with many agents has to open at once.
 const FILES: u64 = 4096;
@@ -75,7 +76,19 @@ fn hidden(sandbox: &Sandbox) -> Option<DoctorFinding> {
         .iter()
         .map(|folder| folder.display().to_string())
         .collect();
-    let remedy = "name the toolchains that tools need in `tools.readable`, and variables that lead to them in `tools.pass_environment`";
+    let toolchains: BTreeSet<String> = sandbox
+        .hidden()
+        .iter()
+        .filter_map(|folder| Some(format!("{:?}", Toolchain::of_folder(folder)?.name)))
+        .collect();
+    let others = "name folders that tools need in `tools.readable`";
+    let remedy = match toolchains.is_empty() {
+        true => others.to_owned(),
+        false => {
+            let names: Vec<String> = toolchains.into_iter().collect();
+            format!("`tools.toolchains = [{}]`; {others}", names.join(", "))
+        }
+    };
     (!folders.is_empty()).then(|| {
         DoctorFinding::note(
             "programs",

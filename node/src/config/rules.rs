@@ -5,6 +5,7 @@ mod providers;
 mod times;
 
 use planck_common::{inbox::InboxPrefix, subject::Prefix};
+use planck_toolbox::toolchain::{TOOLCHAINS, Toolchain};
 
 use super::{
     Config, key::KeyPath, origin::ConfigProblem, section::Limits, setting::Size, values::Values,
@@ -54,6 +55,7 @@ pub fn check(config: &Config) -> Vec<BrokenRule> {
         providers::check(config),
         providers::check_models(config),
         sidecars(config),
+        toolchains(config),
         permissions::check(config),
         times::check(&config.cluster),
     ];
@@ -109,6 +111,23 @@ fn numbers(config: &Config) -> Vec<BrokenRule> {
         ));
     }
     broken
+}
+
+fn toolchains(config: &Config) -> Vec<BrokenRule> {
+    let names = config.tools.toolchains.iter();
+    let unknown = names.filter(|name| Toolchain::find(name).is_none());
+    let known: Vec<&str> = TOOLCHAINS.iter().map(|known| known.name).collect();
+    let broken = unknown.map(|name| {
+        BrokenRule::new(
+            "tools.toolchains",
+            format!("there is no toolchain `{name}`"),
+            format!(
+                "write some of {}, or name folders in `tools.readable`",
+                known.join(", ")
+            ),
+        )
+    });
+    broken.collect()
 }
 
 /// Checks the limits of texts and of inboxes. Every allowed prompt must fit into an empty inbox,

@@ -309,6 +309,7 @@ fn teams(config: &Config, skills: &Skills, models: &Llm, clashes: Vec<NameClash>
         models: known,
         limits: config.limits.of_agent(),
         permissions: vec![config.permissions.layer()],
+        user_md: None,
         agents_md: None,
         tools: None,
         clashes: clashes.into(),

@@ -1,6 +1,7 @@
-//! `AGENTS.md` contains the instructions of a project for every agent that works in it.
+//! `AGENTS.md` contains the instructions of a project for every agent that works in it, or those of a
+//! user for every agent of theirs. In a project, `CLAUDE.md` has the same purpose.
 //!
-//! The author of a repository controls this file and its name, so it is not trusted. It must be a
+//! The author of a repository controls the file and its name, so it is not trusted. It must be a
 //! regular file inside the repository, and no link is followed. A link to another file in the
 //! folder is refused too, because the folder also contains files that are not part of the
 //! repository's content, such as `.env` and `.git/config`.
@@ -14,6 +15,9 @@ use planck_host::regular_file::{FileRefused, OpenFolder};
 
 const FILE: &str = "AGENTS.md";
 
+/// The names of the file in a project. The first one that a folder has is read.
+const FILES: &[&str] = &[FILE, "CLAUDE.md"];
+
 /// The maximum number of bytes of the file that agents receive.
 const LIMIT: u64 = 64 * 1024;
 
@@ -25,8 +29,9 @@ pub struct Instructions {
     pub warning: Option<String>,
 }
 
-/// Loads the nearest AGENTS.md in a directory or the directories above it, up to the root of the
-/// repository, and not above `within`. Outside a repository, only the directory itself is searched.
+/// Loads the nearest AGENTS.md, or CLAUDE.md where a folder has no other, in a directory or the
+/// directories above it, up to the root of the repository, and not above `within`. Outside a
+/// repository, only the directory itself is searched.
 pub fn load(dir: &Path, within: Option<&Path>) -> Instructions {
     load_as(&own_uids(), dir, within)
 }
@@ -56,21 +61,43 @@ pub(super) fn load_as(own: &[Uid], dir: &Path, within: Option<&Path>) -> Instruc
     let Some(root) = folders.last() else {
         return Instructions::default();
     };
-    for folder in &folders {
-        match read(root, folder) {
-            Ok(Some((text, is_whole))) => {
-                return Instructions::of(&folder.join(FILE), &text, is_whole);
-            }
+    let found = folders.iter().find_map(|folder| of_folder(root, folder));
+    found.unwrap_or_default()
+}
+
+/// Loads the file of one folder. A link from one name to the other is common. It is not followed, but
+/// the other file is read.
+fn of_folder(root: &Path, folder: &Path) -> Option<Instructions> {
+    let mut refused = None;
+    for name in FILES {
+        let file = folder.join(name);
+        match read(root, folder, name) {
+            Ok(Some((text, is_whole))) => return Some(Instructions::of(&file, &text, is_whole)),
             Ok(None) => {}
-            Err(why) => {
-                return Instructions {
-                    text: None,
-                    warning: Some(left_out(&folder.join(FILE), &why)),
-                };
-            }
+            Err(why) => refused = refused.or_else(|| Some(left_out(&file, &why))),
         }
     }
-    Instructions::default()
+    refused.map(|warning| Instructions {
+        text: None,
+        warning: Some(warning),
+    })
+}
+
+/// Returns the user's own instructions for all agents, from their folder.
+pub(super) fn of_user(folder: &Path) -> Option<String> {
+    let file = folder.join(FILE);
+    if !folder.is_dir() {
+        return None;
+    }
+    let instructions = match read(folder, folder, FILE) {
+        Ok(Some((text, is_whole))) => Instructions::of(&file, &text, is_whole),
+        Ok(None) => Instructions::default(),
+        Err(why) => Instructions {
+            text: None,
+            warning: Some(left_out(&file, &why)),
+        },
+    };
+    instructions.logged().text
 }
 
 /// Returns the directory and those above it in which to search. The search ends below a directory
@@ -116,14 +143,14 @@ pub fn of(dir: &Path, within: Option<&Path>) -> Option<String> {
 
 /// Reads the file in a folder at or below `root`. No link below `root` is followed, so a folder that
 /// is replaced meanwhile leads nowhere else.
-fn read(root: &Path, folder: &Path) -> Result<Option<(String, bool)>, FileRefused> {
+fn read(root: &Path, folder: &Path, name: &str) -> Result<Option<(String, bool)>, FileRefused> {
     let below = folder
         .strip_prefix(root)
         .map_err(|_| FileRefused::Outside)?;
     let Some(folder) = OpenFolder::open(root)?.folder_below(below)? else {
         return Ok(None);
     };
-    let content = folder.head(OsStr::new(FILE), LIMIT)?;
+    let content = folder.head(OsStr::new(name), LIMIT)?;
     Ok(content.map(|content| {
         (
             String::from_utf8_lossy(&content.bytes).trim().to_owned(),

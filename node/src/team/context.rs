@@ -26,6 +26,9 @@ pub struct TeamContext {
     /// The permissions that every member has: those of the node, and those that the request for the
     /// session sets.
     pub permissions: Vec<Permissions>,
+    /// The user's own instructions for all agents.
+    pub user_md: Option<String>,
+    /// The instructions of the project in whose directory the agents work.
     pub agents_md: Option<String>,
     /// The text that describes each skill in a system prompt, by the skill's name.
     pub skills: BTreeMap<String, String>,
@@ -194,7 +197,8 @@ impl TeamContext {
             .find(|clash| clash.kind == kind && clash.name == name)
     }
 
-    /// Returns the system prompt of a member: AGENTS.md, the member's own prompt, and the
+    /// Returns the system prompt of a member: the instructions of the user and of the project, the
+    /// member's own prompt, and the
     /// descriptions of its skills.
     pub fn prompt(&self, own: Option<&str>, skills: &[String]) -> String {
         let listed: Vec<&str> = skills
@@ -203,11 +207,13 @@ impl TeamContext {
             .map(String::as_str)
             .collect();
         let skills = (!listed.is_empty()).then(|| format!("{SKILLS}\n\n{}", listed.join("\n")));
-        let agents = self
-            .agents_md
-            .as_ref()
-            .map(|text| format!("{INSTRUCTIONS}\n\n{text}"));
-        let parts = [agents, own.map(Into::into), skills];
+        let titled = |title: &str, text: &Option<String>| {
+            let text = text.as_ref()?;
+            Some(format!("{title}\n\n{text}"))
+        };
+        let user = titled(OF_USER, &self.user_md);
+        let project = titled(OF_PROJECT, &self.agents_md);
+        let parts = [user, project, own.map(Into::into), skills];
         parts
             .into_iter()
             .flatten()
@@ -230,5 +236,6 @@ fn no_model() -> String {
 /// Advice for an address that is not in the configuration.
 pub const NO_ADDRESS: &str = "leave it out, or have its origin added to `models.allowed_base_urls` in the configuration of \
 the nodes; an address has no user name, query or fragment";
-const INSTRUCTIONS: &str = "# Instructions of this project (AGENTS.md)";
+const OF_USER: &str = "# Instructions of the user";
+const OF_PROJECT: &str = "# Instructions of this project";
 const SKILLS: &str = "# Skills\n\nInstructions for special work. Load one with `load_skill` before work that it is about.";

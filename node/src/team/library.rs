@@ -10,7 +10,8 @@ use planck_common::{
 };
 
 use super::{
-    TeamContext, TeamTemplate, TemplateError, context::NO_ADDRESS, find, list, load, resolve,
+    TeamContext, TeamTemplate, TemplateError, agents_file, context::NO_ADDRESS, find, list, load,
+    resolve,
 };
 use planck_toolbox::project::ProjectSource;
 
@@ -70,6 +71,7 @@ impl TeamLibrary {
     pub fn context(&self, source: String, instructions: Option<String>) -> TeamContext {
         TeamContext {
             source,
+            user_md: agents_file::of_user(&self.own),
             agents_md: instructions,
             ..self.context.clone()
         }

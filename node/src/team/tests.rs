@@ -30,6 +30,7 @@ fn context() -> TeamContext {
             ..AgentLimits::default()
         },
         permissions: Vec::new(),
+        user_md: None,
         agents_md: Some("Be kind.".into()),
         tools: None,
         clashes: Default::default(),
@@ -77,9 +78,8 @@ fn without_members_there_is_one_agent_with_the_defaults() {
     );
     assert_eq!(only.skills, ["pdf", "sql"]);
     assert!(
-        only.system_prompt.starts_with(
-            "# Instructions of this project (AGENTS.md)\n\nBe kind.\n\nYou are an agent"
-        )
+        only.system_prompt
+            .starts_with("# Instructions of this project\n\nBe kind.\n\nYou are an agent")
     );
     assert!(
         only.system_prompt
@@ -404,6 +404,39 @@ fn an_agents_file_must_be_a_regular_file_in_the_repository() {
     write(root, "AGENTS.md", &"x".repeat(70_000));
     let agents_file::Instructions { text, warning } = agents_file::load(root, None);
     assert!(text.unwrap().len() == 65_536 && warning.unwrap().contains("first 64 KiB"));
+}
+
+#[test]
+fn a_claude_file_is_read_where_a_folder_has_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    write(root, ".git/HEAD", "");
+    write(root, "CLAUDE.md", "of claude");
+    let text = || agents_file::of(root, None);
+    assert_eq!(text().as_deref(), Some("of claude"));
+    std::os::unix::fs::symlink("CLAUDE.md", root.join("AGENTS.md")).unwrap();
+    let loaded = agents_file::load(root, None);
+    assert_eq!(loaded.text.as_deref(), Some("of claude"));
+    assert!(loaded.warning.is_none());
+    fs::remove_file(root.join("AGENTS.md")).unwrap();
+    write(root, "AGENTS.md", "of agents");
+    assert_eq!(text().as_deref(), Some("of agents"));
+}
+
+#[test]
+fn the_users_own_instructions_come_first() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(agents_file::of_user(folder.path()), None);
+    write(folder.path(), "AGENTS.md", "Be brief.");
+    let context = TeamContext {
+        user_md: agents_file::of_user(folder.path()),
+        agents_md: Some("Be kind.".into()),
+        ..TeamContext::default()
+    };
+    assert_eq!(
+        context.prompt(Some("Work."), &[]),
+        "# Instructions of the user\n\nBe brief.\n\n# Instructions of this project\n\nBe kind.\n\nWork."
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use tokio::{process::Command, time::timeout};
 
 use super::{
-    SandboxSettings, Tier, bubblewrap::Bubblewrap, enter::HOLDS, landlock::Level,
+    Demand, SandboxSettings, Tier, bubblewrap::Bubblewrap, enter::HOLDS, landlock::Level,
     policy::SandboxPolicy, shortfall::Shortfall,
 };
 use crate::reap::THIS_BINARY;
@@ -21,10 +21,34 @@ struct Outside {
     listener: TcpListener,
 }
 
+/// Chooses the best sandbox that passes a trial, and says why it is not a better one.
+pub(super) async fn choose(settings: &SandboxSettings) -> (Tier, Shortfall) {
+    let level = Level::of_kernel();
+    let mut shortfall = match bubblewrap(settings, level).await {
+        Ok((found, shortfall)) => return (Tier::Bubblewrap(found), shortfall),
+        Err(shortfall) => shortfall,
+    };
+    let tried = try_out(&Tier::Landlock(level), settings).await;
+    let (tier, further) = match (tried, settings.demand) {
+        (Ok(()), Demand::Required) if level < Level::FULL => (
+            Tier::Refused,
+            format!(
+                "; Landlock of this kernel is too old: {}",
+                level.gaps().join(", ")
+            ),
+        ),
+        (Ok(()), _) => (Tier::Landlock(level), String::new()),
+        (Err(why), Demand::Required) => (Tier::Refused, format!("; {why}")),
+        (Err(why), _) => (Tier::Open, format!("; {why}")),
+    };
+    shortfall.why += &further;
+    (tier, shortfall)
+}
+
 /// Finds a bubblewrap that works here, with a `/proc` of its own for each process if this machine
 /// permits that, and else with that of the machine behind Landlock. Also returns the reason for the
 /// second choice.
-pub(super) async fn bubblewrap(
+async fn bubblewrap(
     settings: &SandboxSettings,
     level: Level,
 ) -> Result<(Bubblewrap, Shortfall), Shortfall> {
@@ -52,7 +76,7 @@ pub(super) async fn bubblewrap(
 
 /// Runs a trial of a sandbox. Returns the reason as an error if the process can break out or the
 /// trial cannot be run.
-pub(super) async fn try_out(tier: &Tier, settings: &SandboxSettings) -> Result<(), String> {
+async fn try_out(tier: &Tier, settings: &SandboxSettings) -> Result<(), String> {
     let outside = Outside::new().map_err(|why| format!("cannot prepare a trial: {why}"))?;
     let mut trial = outside.trial(tier, settings)?;
     trial

@@ -20,6 +20,10 @@ section! {
         /// Files and folders that tool processes may read in addition to the system and their
         /// workspace, such as toolchains in the home folder.
         readable: Vec<PathBuf> = Vec::new();
+        /// Toolchains in the home folder that tool processes may use, such as `rustup`, `nvm` or
+        /// `uv`: their folders can be read, and their variables are passed. `planck init` writes
+        /// those that it finds.
+        toolchains: Vec<String> = Vec::new();
         /// The path of the `bwrap` to use instead of the machine's own.
         bubblewrap: Option<PathBuf> = None;
         /// Variables that are passed to tool processes in addition to `PATH`, `HOME`, `LANG` and

@@ -14,7 +14,7 @@ use planck_toolbox::project::{NameClash, ProjectSource, SourcePart};
 use planck_toolbox::skill::{self, Skills};
 use planck_toolbox::{
     BadTool, CallBounds, Caps, Files, Launcher, ReaperHeartbeat, Roots, Sandbox, Shell, Tool,
-    ToolCatalogue, Wall, built_in,
+    ToolCatalogue, Toolchain, Wall, built_in,
     cgroup::Groups,
     external, file_tools,
     reap::CommandLimits,
@@ -179,12 +179,15 @@ pub async fn sandbox(config: &Config) -> Sandbox {
         Wanted::Off => Demand::Off,
     };
     let network = section.network == Network::On;
-    let (readable, bubblewrap) = (folders(&section.readable), section.bubblewrap.clone());
+    // The names were checked when the configuration was read.
+    let toolchains = section.toolchains.iter();
+    let toolchains = toolchains.filter_map(|name| Toolchain::find(name));
     Sandbox::probe(sandbox::SandboxSettings {
         demand,
         network,
-        readable,
-        bubblewrap,
+        readable: folders(&section.readable),
+        toolchains: toolchains.collect(),
+        bubblewrap: section.bubblewrap.clone(),
         tmp: section.limits.tmp.0,
         planck: None,
     })

@@ -1,9 +1,12 @@
 //! Ordinary programs in the sandbox. The sandbox is useful only if they work.
 
-use anyhow::{Context as _, Result};
-use planck_tests::world::Backend;
+use std::{env, fs, os::unix::fs::PermissionsExt as _};
 
-use super::{Walled, has, tiers, tiers_and_container};
+use anyhow::{Context as _, Result};
+use planck_scripted_model::Script;
+use planck_tests::world::{Backend, World};
+
+use super::{Walled, has, put, tiers, tiers_and_container};
 
 const WORK: &[(&str, &str)] = &[
     (
@@ -83,6 +86,78 @@ async fn new_repository_works_when_its_settings_are_kept() -> Result<()> {
             "{tier:?}: {said}"
         );
         walled.end(&["changed protected files"]).await?;
+    }
+    Ok(())
+}
+
+/// A result names the setting that admits a program of the home folder, and the setting admits it
+/// without the credentials beside it.
+#[tokio::test(flavor = "multi_thread")]
+async fn toolchain_in_the_home_is_named_and_admitted() -> Result<()> {
+    for tier in tiers() {
+        let world = World::start(Backend::Sqlite, Script::new()).await?;
+        let home = world.folder().join("laptop");
+        let program = home.join(".cargo/bin/hello-planck");
+        put(
+            program.clone(),
+            "#!/bin/sh\necho \"hello from $CARGO_HOME\"\n",
+        )?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+        put(home.join(".cargo/credentials.toml"), "token = 1")?;
+        let path = env::var("PATH").unwrap_or_default();
+        let path = format!("{}:{path}", home.join(".cargo/bin").display());
+        let home = home.display().to_string();
+        let settings = [("HOME", home.as_str()), ("PATH", path.as_str())];
+        let walled = Walled::start_in(world, &tier, &settings).await?;
+        let said = walled.bash("hello-planck").await?;
+        assert!(
+            said.contains("tools.toolchains = [\"rustup\"]"),
+            "{tier:?}: {said}"
+        );
+
+        let mut walled = walled;
+        walled.node.kill().await?;
+        let admitted = [("PLANCK_TOOLS_TOOLCHAINS", "rustup")];
+        let settings = [settings.as_slice(), &admitted].concat();
+        let walled = Walled::start_in(walled.world, &tier, &settings).await?;
+        let said = walled
+            .bash("hello-planck; cat $CARGO_HOME/credentials.toml")
+            .await?;
+        assert!(
+            said.contains(&format!("hello from {home}/.cargo")) && !said.contains("token"),
+            "{tier:?}: {said}"
+        );
+        walled.end(&[]).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_have_the_users_name_unless_the_repository_has_one() -> Result<()> {
+    if !has("git") {
+        return Ok(());
+    }
+    for tier in tiers() {
+        let world = World::start(Backend::Sqlite, Script::new()).await?;
+        let home = world.folder().join("laptop");
+        put(
+            home.join(".gitconfig"),
+            "[user]\nname = \"Ann O\\\"Neil\"\nemail = ann@example.org\n[alias]\nsecret = !env\n",
+        )?;
+        let home = home.display().to_string();
+        let walled = Walled::start_in(world, &tier, &[("HOME", home.as_str())]).await?;
+        let said = walled
+            .bash(
+                "set -e; git init -q r; cd r; git commit -q --allow-empty -m x; git log --format='%an %ae'; \
+                 git config user.name Ben; git commit -q --allow-empty -m y; git log -1 --format=%an; \
+                 git config --global user.email ben@example.org; git config --get alias.secret || echo no aliases",
+            )
+            .await?;
+        assert_eq!(
+            said, "Ann O\"Neil ann@example.org\nBen\nno aliases\n",
+            "{tier:?}"
+        );
+        walled.end(&[]).await?;
     }
     Ok(())
 }

@@ -207,10 +207,7 @@ async fn wait_about_a_change_leaves_the_rule_of_an_approval() -> Result<()> {
     let started = walled.world.caller.start(&start).await?;
     let prompt = started.prompt_id.as_ref().context("no prompt")?;
     let mut kinds = Vec::new();
-    while let Some(wait) = walled
-        .ended_or_waits(&started.session_id, prompt)
-        .await?
-    {
+    while let Some(wait) = walled.ended_or_waits(&started.session_id, prompt).await? {
         let mut answer = json!({ "wait": wait.id, "decision": "allow", "digest": wait.digest });
         if wait.kind == WaitKind::Approval {
             answer["scope"] = json!("session");
