@@ -68,6 +68,7 @@ const FILES: &[ConsoleFile] = files! {
     "/console/waits.js" JS "waits.js",
     "/console/vendor/hooks.js" JS "vendor/hooks.js",
     "/console/vendor/htm.js" JS "vendor/htm.js",
+    "/console/vendor/markdown-it.js" JS "vendor/markdown-it.js",
     "/console/vendor/preact.js" JS "vendor/preact.js",
 };
 
@@ -141,7 +142,7 @@ mod tests {
     #[test]
     fn console_files_match_their_checksums() {
         let table = fs::read_to_string(folder().join("vendor/README.md")).unwrap();
-        for name in ["preact.js", "hooks.js", "htm.js"] {
+        for name in ["preact.js", "hooks.js", "htm.js", "markdown-it.js"] {
             let content = fs::read(folder().join("vendor").join(name)).unwrap();
             let digest: String = Sha256::digest(&content)
                 .iter()
