@@ -30,10 +30,11 @@ export function useSessionsOf(waits) {
   return known.current;
 }
 
-/** Says which agent of which session and team asks. */
-export function Asker({ wait, session }) {
+/** Says which agent of which session and team asks. As a `isPlain` text it has no links. */
+export function Asker({ wait, session, isPlain }) {
   const name = session?.name ?? wait.session_id;
-  const agent = session?.agents.find((each) => each.id === wait.agent_id);
+  const agent = session?.agents.find((each) => each.id === wait.agent_id)?.name ?? "An agent";
+  if (isPlain) return `${agent} of ${name}`;
   const team = session && session.agents.length > 1 && teamOf(session.agents);
-  return html`<span class="asker"><a href=${`#/sessions/${name}/agents/${wait.agent_id}`}>${agent?.name ?? "An agent"}</a> of <a href=${`#/sessions/${name}`}>${name}</a>${team && ` (${team})`}</span>`;
+  return html`<span class="asker"><a href=${`#/sessions/${name}/agents/${wait.agent_id}`}>${agent}</a> of <a href=${`#/sessions/${name}`}>${name}</a>${team && ` (${team})`}</span>`;
 }

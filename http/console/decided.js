@@ -41,10 +41,10 @@ export function Decided() {
 function Row({ wait, session, now }) {
   const [isOpen, setOpen] = useState(false);
   const decision = wait.decision ?? wait.state;
-  const by = wait.answered_by ? ` by ${wait.answered_by}` : "";
+  const end = [wait.answered_by && `by ${wait.answered_by}`, wait.answered_at && ago(wait.answered_at, now), wait.state === "answered" && "the agent has not read it yet"];
   return html`<details onToggle=${({ currentTarget }) => setOpen(currentTarget.open)}>
     <summary><${Badge} tone=${TONES[decision] ?? "quiet"}>${decision}<//> <span class="decided-title">${text(wait.title)}</span>
-      <span class="muted">${`${by} ${wait.answered_at ? ago(wait.answered_at, now) : ""}`.trim()}${wait.state === "answered" ? " · the agent has not read it yet" : ""}</span></summary>
+      <span class="muted"><${Asker} wait=${wait} session=${session} isPlain=${true} /> · ${end.filter(Boolean).join(" · ")}</span></summary>
     ${isOpen && html`<p class="muted">Asked by <${Asker} wait=${wait} session=${session} />, ${ago(wait.opened_at, now)}.</p>
       <${WaitCard} wait=${wait} session=${wait.session_id} outcome=${{ ...wait, decision }} />`}
   </details>`;
