@@ -2,6 +2,7 @@
 
 import { html, useState } from "./html.js";
 import { api } from "./api.js";
+import { Sent } from "./sent.js";
 import { count, money, tokens } from "./format.js";
 import { useAction, usePoll } from "./live.js";
 import { short } from "./reducer.js";
@@ -38,6 +39,7 @@ export function AgentPage({ session, agent }) {
     <${Model} info=${info} again=${read.again} />
     <section><h2>Tools</h2><${Names} names=${info.tools} none="This agent has no tools." /></section>
     <section><h2>Skills</h2><${Names} names=${info.skills} none="This agent has no skills." /></section>
+    <${Sent} session=${session} agent=${info} />
     <${Commands} commands=${[`planck agent show ${agent}`, `nats req --raw cmd.agent.${agent}.info ''`]} />
   </div>`;
 }

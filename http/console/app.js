@@ -72,7 +72,7 @@ function App() {
     "g s": () => { location.hash = "#/sessions"; },
     "g w": () => { location.hash = "#/waits"; },
     "g c": () => { location.hash = "#/cluster"; },
-    "/": () => document.getElementById("prompt")?.focus(),
+    "/": () => (document.getElementById("prompt") ?? document.getElementById("search"))?.focus(),
     t: () => dispatchEvent(new Event("planck-open-tools")),
   }), []));
   const started = (session) => {

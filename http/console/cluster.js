@@ -11,6 +11,8 @@ import { Badge, Commands, ConfirmButton, ProblemNote } from "./parts.js";
 const PERIOD_MS = 2_000;
 /** How many decisions are shown. */
 const KEPT = 200;
+/** How many nodes that are gone are shown before the others are folded. */
+const GONE = 3;
 /** How many open sessions are read for the list of who hosts what. */
 const SESSIONS = 50;
 
@@ -35,10 +37,17 @@ export function ClusterPage() {
   const now = useNow(1_000);
   const rows = (nodes.value?.nodes ?? []).toSorted((a, b) => order(a) - order(b) || a.name.localeCompare(b.name));
   const alive = rows.filter((node) => node.state === "alive").length;
+  const isGone = (node) => node.state === "dead" || node.state === "left";
+  const present = rows.filter((node) => !isGone(node));
+  const gone = rows.filter(isGone).sort((a, b) => a.silent_ms - b.silent_ms);
   return html`<div class="page">
     <header class="page-head"><h1>Cluster</h1><span class="muted">${nodes.value ? count(alive, "node") : "…"} in service</span></header>
     <${ProblemNote} problem=${nodes.problem} />
-    <section aria-label="Nodes" class="nodes">${rows.map((node) => html`<${Node} key=${node.id} node=${node} hosted=${hosted.value?.get(node.id) ?? []} now=${now} isOnly=${alive === 1} again=${nodes.again} />`)}</section>
+    <section aria-label="Nodes" class="nodes">${present.map((node) => html`<${Node} key=${node.id} node=${node} hosted=${hosted.value?.get(node.id) ?? []} now=${now} isOnly=${alive === 1} again=${nodes.again} />`)}</section>
+    ${gone.length > 0 && html`<section aria-label="Nodes that are gone" class="gone-nodes">
+      <ul class="plain-list">${gone.slice(0, GONE).map((node) => html`<${GoneNode} key=${node.id} node=${node} />`)}</ul>
+      ${gone.length > GONE && html`<details><summary>${count(gone.length - GONE, "earlier node")} of the last day</summary><ul class="plain-list">${gone.slice(GONE).map((node) => html`<${GoneNode} key=${node.id} node=${node} />`)}</ul></details>`}
+    </section>`}
     <div class="columns">
       <section><h2>Decisions</h2><${Decisions} decisions=${decisions} /></section>
       <section><h2>Sidecars</h2><${SidecarList} sidecars=${sidecars.value?.sidecars} /><h2>Models</h2><${ModelList} models=${models.value?.models} /></section>
@@ -53,14 +62,13 @@ function order(node) {
 
 function Node({ node, hosted, now, isOnly, again }) {
   const drain = useAction();
-  const isGone = node.state === "dead" || node.state === "left";
   const load = node.capacity ? Math.min(node.agents / node.capacity, 1) : 0;
-  return html`<article class=${`node ${isGone ? "gone" : ""}`}>
+  return html`<article class="node">
     <header><h2>${node.name}</h2><${Badge} tone=${STATES[node.state] ?? "quiet"}>${node.state}<//><span class="grow"></span><code class="muted">${short(node.id)}</code></header>
     <dl class="facts">
       <div><dt>Agents</dt><dd>${node.agents} of ${node.capacity}, ${node.running} working</dd></div>
       <div><dt>Version</dt><dd>${node.version}</dd></div>
-      <div><dt>${isGone ? "Silent" : "Up"}</dt><dd>${isGone ? duration(node.silent_ms) : duration(now - Date.parse(node.started_at))}</dd></div>
+      <div><dt>Up</dt><dd>${duration(now - Date.parse(node.started_at))}</dd></div>
       ${node.workspaces.length > 0 && html`<div><dt>Workspaces</dt><dd>${node.workspaces.join(", ")}</dd></div>`}
       ${node.providers.length > 0 && html`<div><dt>Providers</dt><dd>${node.providers.join(", ")}</dd></div>`}
     </dl>
@@ -69,6 +77,12 @@ function Node({ node, hosted, now, isOnly, again }) {
     ${node.state === "alive" && html`<${ConfirmButton} label="Drain" question=${isOnly ? DRAIN_ONLY : DRAIN} busy=${drain.isRunning} onConfirm=${() => drain.run(async () => { await api.drain(node.id); again(); })} />`}
     <${ProblemNote} problem=${drain.problem} onClose=${drain.clear} />
   </article>`;
+}
+
+/** A node that left or died, on one line: it hosts nothing, and nothing can be done with it. */
+function GoneNode({ node }) {
+  return html`<li class="node-gone node-line"><strong>${node.name}</strong> <${Badge} tone=${STATES[node.state]}>${node.state}<//>
+    <code class="muted">${short(node.id)}</code> <span class="muted">${node.version} · silent for ${duration(node.silent_ms)}</span></li>`;
 }
 
 /** Returns the agents that each node hosts, of the open sessions that were used last. */

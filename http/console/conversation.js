@@ -2,8 +2,12 @@
 // upwards, so that a long session opens as fast as a short one.
 
 import { html, memo, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { api } from "./api.js";
+import { laneStyle } from "./colour.js";
 import { clock, text } from "./format.js";
+import { useAction } from "./live.js";
 import { Markdown } from "./markdown.js";
+import { ProblemNote } from "./parts.js";
 import { ToolCall } from "./tool.js";
 
 /** How many items are shown at first, and how many more each step shows. */
@@ -56,11 +60,12 @@ export function Conversation({ store, agent, target, onRewind, openTools }) {
     box.current.scrollTop = box.current.scrollHeight;
   };
   const canAnswer = store.status !== "failed";
+  const failed = failures(state);
   return html`<div class="conversation" ref=${box} onScroll=${scrolled} tabindex="0" role="log" aria-live="off" aria-label="Conversation">
     ${isMore && html`<button class="earlier" disabled=${store.isLoadingEarlier} onClick=${more}>${store.isLoadingEarlier ? "Loading…" : "Show earlier"}</button>`}
-    ${items.slice(start).map((item) => html`<${Item} key=${item.key} item=${item} name=${nameOf(state, item.agent)} color=${colorOf(state, item.agent)} session=${store.info?.id} onRewind=${onRewind} openTools=${openTools} canAnswer=${canAnswer} />`)}
-    ${[...state.agents.values()].filter((each) => each.live && (!agent || each.id === agent)).map((each) => html`<${LiveReply} key=${each.id} live=${each.live} name=${each.name} color=${each.index % 8} />`)}
-    ${[...state.agents.values()].filter((each) => each.state !== "idle" && each.state !== "stopped" && !each.live && (!agent || each.id === agent)).map((each) => html`<p key=${`w${each.id}`} class="working"><span class=${`who lane${each.index % 8}`}>${each.name || "agent"}</span> <span class="dots" aria-hidden="true"></span><span class="muted">${activityOf(state, each)}</span></p>`)}
+    ${items.slice(start).map((item) => html`<${Item} key=${item.key} item=${item} name=${nameOf(state, item.agent)} index=${indexOf(state, item.agent)} session=${store.info?.id} onRewind=${onRewind} openTools=${openTools} canAnswer=${canAnswer} canRetry=${canAnswer && !store.isClosed && failed.has(item)} />`)}
+    ${[...state.agents.values()].filter((each) => each.live && (!agent || each.id === agent)).map((each) => html`<${LiveReply} key=${each.id} live=${each.live} name=${each.name} index=${each.index} />`)}
+    ${[...state.agents.values()].filter((each) => each.state !== "idle" && each.state !== "stopped" && !each.live && (!agent || each.id === agent)).map((each) => html`<p key=${`w${each.id}`} class="working" style=${laneStyle(each.index)}><span class="who">${each.name || "agent"}</span> <span class="dots" aria-hidden="true"></span><span class="muted">${activityOf(state, each)}</span></p>`)}
     ${store.prompts.map((prompt) => html`<${PendingPrompt} key=${prompt.id} prompt=${prompt} store=${store} />`)}
     <button class="to-end" onClick=${toEnd}>To the end ↓</button>
   </div>`;
@@ -92,24 +97,44 @@ export function nameOf(state, id) {
   return state.agents.get(id)?.name || "agent";
 }
 
-export function colorOf(state, id) {
-  return (state.agents.get(id)?.index ?? 0) % 8;
+function indexOf(state, id) {
+  return state.agents.get(id)?.index ?? 0;
 }
 
-const Item = memo(function Item({ item, name, color, session, onRewind, openTools, canAnswer }) {
+/** Returns the notices of failed turns after which their agents did nothing else. */
+function failures(state) {
+  const found = new Set();
+  for (const agent of state.agents.values()) {
+    if (agent.state !== "idle") continue;
+    const last = state.items.findLast((item) => item.agent === agent.id);
+    if (last?.isFailure) found.add(last);
+  }
+  return found;
+}
+
+/** One item. Without `onRewind` nothing can be changed. */
+export const Item = memo(function Item({ item, name, index, session, onRewind, openTools, canAnswer, canRetry }) {
   const content = {
     user: () => html`<${UserMessage} item=${item} onRewind=${onRewind} to=${name} />`,
-    custom: () => html`<${CustomMessage} item=${item} name=${name} color=${color} />`,
-    assistant: () => html`<${Who} name=${name} color=${color} at=${item.at} />
+    custom: () => html`<${CustomMessage} item=${item} name=${name} />`,
+    assistant: () => html`<${Who} name=${name} at=${item.at} />
       <${Parts} parts=${item.parts} />${item.isPartial && html`<p class="muted">This reply was interrupted.</p>`}`,
     tool: () => html`<${ToolCall} item=${item} session=${session} isOpen=${openTools} canAnswer=${canAnswer} />`,
-    notice: () => html`<p class=${`notice ${item.tone}`}>${!item.isOfSession && html`<span class=${`who lane${color}`}>${name}</span> `}${item.text}</p>`,
+    notice: () => html`<p class=${`notice ${item.tone}`}>${!item.isOfSession && html`<span class="who">${name}</span> `}${item.text}</p>
+      ${canRetry && html`<${Retry} agent=${item.agent} />`}`,
   }[item.kind];
-  return html`<article class=${`item ${item.kind} edge${color}`} data-key=${item.key} data-seq=${item.seq}>${content?.()}</article>`;
+  return html`<article class=${`item ${item.kind}`} style=${laneStyle(index)} data-key=${item.key} data-seq=${item.seq}>${content?.()}</article>`;
 });
 
-function Who({ name, color, at }) {
-  return html`<header class="by"><span class=${`who lane${color}`}>${name}</span><time datetime=${at}>${clock(at)}</time></header>`;
+/** Opens a turn with the same messages, so that the prompt is not there twice. */
+function Retry({ agent }) {
+  const action = useAction();
+  return html`<div class="row"><button disabled=${action.isRunning} onClick=${() => action.run(() => api.nudge(agent))}>Try again</button></div>
+    <${ProblemNote} problem=${action.problem} onClose=${action.clear} />`;
+}
+
+function Who({ name, at }) {
+  return html`<header class="by"><span class="who">${name}</span><time datetime=${at}>${clock(at)}</time></header>`;
 }
 
 function UserMessage({ item, onRewind, to }) {
@@ -118,21 +143,24 @@ function UserMessage({ item, onRewind, to }) {
     </header><${Parts} parts=${item.parts} isPlain=${true} />`;
 }
 
-function CustomMessage({ item, name, color }) {
+/** What an agent does with a message to another one. The words of the protocol stand in the head of the message. */
+const DOES = { question: "asks", task: "gives a task to", response: "answers", note: "tells" };
+
+function CustomMessage({ item, name }) {
   if (item.custom !== "agent_message") {
     return html`<details class="custom-message"><summary>${item.custom === "summary" ? "Summary of earlier messages" : text(item.custom)}</summary><${Parts} parts=${item.parts} /></details>`;
   }
-  const { head, parts } = withoutHead(item.parts);
-  return html`<header class="by"><span class="who person">${item.from?.name ?? "Another agent"}</span><span class="muted">to</span><span class=${`who lane${color}`}>${name}</span><time datetime=${item.at}>${clock(item.at)}</time></header>
-    <${Parts} parts=${parts} />${head && html`<p class="small muted">${head}</p>`}`;
+  const { kind, parts } = withoutHead(item.parts);
+  return html`<header class="by"><span class="who person">${item.from?.name ?? "Another agent"}</span><span class="muted">${DOES[kind] ?? "to"}</span><span class="who">${name}</span><time datetime=${item.at}>${clock(item.at)}</time></header>
+    <${Parts} parts=${parts} />`;
 }
 
-/** Splits off the line in brackets that tells the model where a message comes from. */
-function withoutHead(parts) {
+/** Splits off the line in brackets that tells the model where a message comes from, which the page says in its own words. */
+export function withoutHead(parts) {
   const [first, ...rest] = parts;
-  const match = first?.type === "text" ? /^\[([^\]\n]{1,300})\]\n([^]*)$/.exec(first.text) : null;
-  if (!match) return { head: undefined, parts };
-  return { head: match[1], parts: [{ ...first, text: match[2] }, ...rest] };
+  const match = first?.type === "text" ? /^\[(\w+)[^\]\n]{1,300}\]\n\s*([^]*)$/.exec(first.text) : null;
+  if (!match) return { kind: undefined, parts };
+  return { kind: match[1], parts: [{ ...first, text: match[2] }, ...rest] };
 }
 
 export function Parts({ parts, isPlain }) {
@@ -150,10 +178,10 @@ function Thinking({ part, isLive }) {
   return html`<details class="thinking" open=${isLive}><summary>Reasoning</summary><p class="plain">${value}</p></details>`;
 }
 
-const LiveReply = memo(function LiveReply({ live, name, color }) {
-  return html`<article class=${`item assistant live edge${color}`}>
-    <header class="by"><span class=${`who lane${color}`}>${name || "agent"}</span><span class="dots" aria-hidden="true"></span><span class="muted">writes</span></header>
-    ${live.parts.map((part, at) => part && (part.type === "thinking" ? html`<${Thinking} key=${at} part=${part} isLive=${true} />` : html`<${Markdown} key=${at} text=${part.text} />`))}
+const LiveReply = memo(function LiveReply({ live, name, index }) {
+  return html`<article class="item assistant live" style=${laneStyle(index)}>
+    <header class="by"><span class="who">${name || "agent"}</span><span class="dots" aria-hidden="true"></span><span class="muted">writes</span></header>
+    ${live.parts.map((part, at) => part && (part.type === "thinking" ? html`<${Thinking} key=${at} part=${part} isLive=${true} />` : html`<${Markdown} key=${at} text=${part.text} isGrowing=${true} />`))}
   </article>`;
 });
 

@@ -65,3 +65,10 @@ export function line(value, length = 120) {
   const first = text(value).replace(/\s+/g, " ").trim();
   return first.length > length ? `${first.slice(0, length)}…` : first;
 }
+
+/** Returns the members of a team: `lead, coder ×2`. */
+export function teamOf(agents) {
+  const counts = new Map();
+  for (const agent of agents) counts.set(agent.type, (counts.get(agent.type) ?? 0) + 1);
+  return [...counts].slice(0, 6).map(([type, number]) => (number > 1 ? `${type} ×${number}` : type)).join(", ");
+}

@@ -9,7 +9,7 @@ const KEYS = [
   ["g w", "Go to the waits"],
   ["g c", "Go to the cluster"],
   ["n", "Start a session"],
-  ["/", "Write a prompt"],
+  ["/", "Write a prompt, or search the sessions"],
   ["t", "Open or fold all tools of a session"],
   ["Enter", "Send the prompt"],
   ["Ctrl Enter", "Send it into the running turn"],

@@ -2,13 +2,14 @@
 // conversation. A click on a bar goes to its place in the conversation.
 
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./html.js";
+import { laneStyle } from "./colour.js";
 import { duration } from "./format.js";
 import { useNow } from "./live.js";
 import { layout } from "./timeline.js";
 
 /** The least and the greatest width of a lane, in pixels. */
 const NARROW = 88;
-const WIDE = 190;
+const WIDE = 420;
 /** The part around the visible heights that is drawn too, in pixels. */
 const MARGIN = 400;
 
@@ -45,13 +46,13 @@ export function Lanes({ store, onGo }) {
   const bars = plan.bars.filter((bar) => isSeen(bar.top, bar.bottom));
   return html`<div class="lanes" ref=${box} onScroll=${look} onKeyDown=${moveFocus} role="group" aria-label="Lanes of the agents. Arrow keys move between the bars.">
     <div class="lane-heads" style=${{ width: `${width}px` }}>
-      ${lanes.map((agent) => html`<a key=${agent.id} class=${`lane-head lane${agent.index % 8}`} style=${{ width: `${wide}px` }} href=${`#/sessions/${store.info?.name}/agents/${agent.id}`} title=${`${agent.name}: ${agent.state}`}>
+      ${lanes.map((agent) => html`<a key=${agent.id} class="lane-head" style=${{ ...laneStyle(agent.index), width: `${wide}px` }} href=${`#/sessions/${store.info?.name}/agents/${agent.id}`} title=${`${agent.name}: ${agent.state}`}>
         <span class="lane-name">${agent.name || "agent"}</span><span class="lane-state">${agent.state}</span></a>`)}
     </div>
     <div class="lane-body" style=${{ width: `${width}px`, height: `${plan.height + 20}px` }}>
-      ${lanes.map((agent, index) => html`<div key=${agent.id} class=${`lane-line lane${agent.index % 8}`} style=${{ left: `${index * wide + wide / 2}px` }}></div>`)}
+      ${lanes.map((agent, index) => html`<div key=${agent.id} class="lane-line" style=${{ left: `${index * wide + wide / 2}px` }}></div>`)}
       ${plan.breaks.filter((each) => isSeen(each.top, each.top + 34)).map((each) => html`<div key=${each.key} class="lane-break" style=${{ top: `${each.top + 8}px` }}>${duration(each.ms)} pause</div>`)}
-      ${bars.map((bar, index) => html`<${Bar} key=${bar.id} bar=${bar} wide=${wide} column=${column.get(bar.agent) ?? 0} color=${(column.get(bar.agent) ?? 0) % 8} onGo=${onGo} isFirst=${index === 0} />`)}
+      ${bars.map((bar, index) => html`<${Bar} key=${bar.id} bar=${bar} wide=${wide} column=${column.get(bar.agent) ?? 0} color=${laneStyle(state.agents.get(bar.agent)?.index ?? 0)} onGo=${onGo} isFirst=${index === 0} />`)}
       <${Arrows} arrows=${plan.arrows.filter((arrow) => column.has(arrow.from) && isSeen(arrow.start, arrow.top + 20))} column=${column} wide=${wide} width=${width} height=${plan.height + 20} />
       ${plan.marks.filter((mark) => isSeen(mark.top, mark.top + 20)).map((mark) => html`<button key=${`${mark.kind}${mark.seq}`} class=${`mark ${mark.kind}`} tabindex="-1" style=${{ top: `${mark.top - 8}px`, left: `${(column.get(mark.agent) ?? 0) * wide + wide - 24}px` }} title=${`${mark.kind}: ${mark.text}`} aria-label=${`${mark.kind}: ${mark.text}`} onClick=${() => onGo(mark)}>${MARKS[mark.kind]}</button>`)}
     </div>
@@ -63,6 +64,7 @@ const MARKS = { retry: "↻", error: "!", failover: "⇄" };
 function Bar({ bar, wide, column, color, onGo, isFirst }) {
   const inset = bar.kind === "turn" ? 6 : 14;
   const style = {
+    ...color,
     top: `${bar.top}px`,
     left: `${column * wide + inset}px`,
     width: `${wide - 2 * inset}px`,
@@ -71,7 +73,7 @@ function Bar({ bar, wide, column, color, onGo, isFirst }) {
   const length = duration(bar.end - bar.from);
   const about = `${bar.label}, ${length}${bar.outcome ? `, ${bar.outcome}` : ""}${bar.isOpen ? ", running" : ""}`;
   const isTall = bar.bottom - bar.top >= 14 && bar.kind !== "turn";
-  return html`<button class=${`bar ${bar.kind} lane${color} ${bar.isOpen ? "open" : ""} ${bar.outcome === "error" || bar.outcome === "retry" ? "bad" : ""}`} style=${style} tabindex=${isFirst ? 0 : -1} title=${about} aria-label=${about} onClick=${() => onGo(bar)}>${isTall && html`<span>${bar.label}</span>`}</button>`;
+  return html`<button class=${`bar ${bar.kind} ${bar.isOpen ? "open" : ""} ${bar.outcome === "error" || bar.outcome === "retry" ? "bad" : ""}`} style=${style} tabindex=${isFirst ? 0 : -1} title=${about} aria-label=${about} onClick=${() => onGo(bar)}>${isTall && html`<span>${bar.label}</span>`}</button>`;
 }
 
 function Arrows({ arrows, column, wide, width, height }) {

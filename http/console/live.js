@@ -70,3 +70,20 @@ export function useAction() {
   const clear = useCallback(() => setState({ isRunning: false, problem: undefined }), []);
   return { ...state, run, clear };
 }
+
+/** A state that is kept for the tab under a name. */
+export function useKept(name, first) {
+  const key = `planck.${name}`;
+  const [value, setValue] = useState(() => {
+    try {
+      return JSON.parse(sessionStorage.getItem(key)) ?? first;
+    } catch {
+      return first;
+    }
+  });
+  const keep = useCallback((next) => {
+    sessionStorage.setItem(key, JSON.stringify(next));
+    setValue(next);
+  }, [key]);
+  return [value, keep];
+}

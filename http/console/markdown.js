@@ -1,192 +1,170 @@
-// Shows the Markdown that models write. The result is made of nodes and texts, so markup in the
-// text stays text, and only web addresses become links.
+// Shows the Markdown that models write. The vendored parser makes tokens, and this module makes nodes and texts
+// of them, never markup: HTML in the text stays text, only web and mail addresses become links, and no image is loaded.
 
-import { html, memo } from "./html.js";
+import { html, memo, useRef } from "./html.js";
+import MarkdownIt from "./vendor/markdown-it.js";
+import { CopyButton } from "./parts.js";
+import { visible } from "./visible.js";
 
-/** The longest address and label of a link. */
-const LONGEST_LINK = 2_000;
-const ADDRESS = new RegExp(`\\((https?://[^\\s)]{1,${LONGEST_LINK}})\\)`, "y");
-const BARE = new RegExp(`https?://[^\\s<>()]{1,${LONGEST_LINK}}`, "y");
 /** A longer text is shown as it is, because parsing it would take too long. */
 const LONGEST = 200_000;
-const LONGEST_INLINE = 20_000;
+/** The most characters of a growing text that are parsed again for each piece, except those of a block of code. */
+const LONGEST_REST = 20_000;
+const ADDRESS = /^(?:https?:\/\/|mailto:)/i;
+const FENCE = /^ {0,3}(?:```|~~~)/;
+const TASK = /^\[([ xX])\]\s+/;
 
-export const Markdown = memo(function Markdown({ text }) {
-  if (text.length > LONGEST) return html`<div class="prose"><pre>${text}</pre></div>`;
-  return html`<div class="prose">${blocks(text)}</div>`;
+// `html: false` makes markup in the text a text. `maxNesting` bounds the depth of the nodes.
+const parser = new MarkdownIt({ html: false, linkify: true, maxNesting: 40 });
+// Only a whole address becomes a link. A word with a dot, such as `main.rs`, is mostly the name of a file.
+parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false });
+
+/** Shows a text. While it `isGrowing`, only its last block is parsed again. */
+export const Markdown = memo(function Markdown({ text, isGrowing }) {
+  const growing = useRef(undefined);
+  if (text.length > LONGEST) return html`<div class="prose"><pre>${visible(text)}</pre></div>`;
+  if (!isGrowing) return html`<div class="prose">${blocks(text)}</div>`;
+  growing.current ??= new GrowingText();
+  return html`<div class="prose">${growing.current.grow(text)}</div>`;
 });
 
-/** Splits a text into fenced code and the rest, and the rest into blocks. */
+/** Returns the blocks of a whole text as nodes. */
 export function blocks(text) {
-  const result = [];
-  const lines = text.split("\n");
-  for (let at = 0; at < lines.length; ) {
-    const fence = /^\s*(```+|~~~+)\s*(\S*)/.exec(lines[at]);
-    if (fence) at = code(lines, at, fence, result);
-    else if (!lines[at].trim()) at++;
-    else at = block(lines, at, result);
-  }
-  return result;
+  return parse(text, {}).map(({ node }) => node);
 }
 
-function code(lines, start, [, mark, language], result) {
-  let end = start + 1;
-  while (end < lines.length && !lines[end].trim().startsWith(mark)) end++;
-  const body = lines.slice(start + 1, end).join("\n");
-  result.push(html`<pre class="code" tabindex="0" aria-label=${`Code${language ? ` (${language})` : ""}`}><code>${body}</code></pre>`);
-  return end + 1;
-}
+/**
+ * The blocks of a text to which pieces are added. A block is settled when the next one has begun: its nodes are kept and
+ * neither parsed nor compared again, so that a piece costs as much as the last block is long, and not as the text is.
+ */
+export class GrowingText {
+  #settled = "";
+  #nodes = [];
+  #references = {};
+  /** How many characters have been parsed. A test looks at it. */
+  parsed = 0;
 
-function block(lines, start, result) {
-  const heading = /^(#{1,6})\s+(.*)/.exec(lines[start]);
-  if (heading) {
-    result.push(html`<p class="heading">${inline(heading[2])}</p>`);
-    return start + 1;
-  }
-  if (/^\s*([-*+]|\d+[.)])\s+/.test(lines[start])) return list(lines, start, result);
-  if (/^\s*\|.*\|\s*$/.test(lines[start])) return table(lines, start, result);
-  if (/^\s*>/.test(lines[start])) return quote(lines, start, result);
-  let end = start;
-  while (end < lines.length && lines[end].trim() && !/^\s*(```|~~~|#{1,6}\s|[-*+]\s|\d+[.)]\s|>|\|)/.test(lines[end])) end++;
-  end = Math.max(end, start + 1);
-  result.push(html`<p>${inline(lines.slice(start, end).join("\n"))}</p>`);
-  return end;
-}
-
-function list(lines, start, result) {
-  const items = [];
-  let end = start;
-  for (; end < lines.length && lines[end].trim(); end++) {
-    const item = /^(\s*)([-*+]|\d+[.)])\s+(.*)/.exec(lines[end]);
-    if (item) items.push({ depth: Math.min(Math.floor(item[1].length / 2), 4), mark: item[2], text: item[3] });
-    else if (/^\s*(```|#)/.test(lines[end])) break;
-    else items.at(-1).text += `\n${lines[end].trim()}`;
-  }
-  const isNumbered = /\d/.test(items[0].mark);
-  const rows = items.map((item) => html`<li class=${`depth${item.depth}`}>${inline(item.text)}</li>`);
-  result.push(isNumbered ? html`<ol start=${parseInt(items[0].mark, 10)}>${rows}</ol>` : html`<ul>${rows}</ul>`);
-  return end;
-}
-
-function table(lines, start, result) {
-  let end = start;
-  while (end < lines.length && /^\s*\|/.test(lines[end])) end++;
-  const rows = lines.slice(start, end).map((line) => line.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim()));
-  const [head, ...body] = rows.filter((row) => !row.every((cell) => /^:?-+:?$/.test(cell)));
-  result.push(html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table>
-    <thead><tr>${head.map((cell) => html`<th scope="col">${inline(cell)}</th>`)}</tr></thead>
-    <tbody>${body.map((row) => html`<tr>${row.map((cell) => html`<td>${inline(cell)}</td>`)}</tr>`)}</tbody>
-  </table></div>`);
-  return end;
-}
-
-function quote(lines, start, result) {
-  let end = start;
-  while (end < lines.length && /^\s*>/.test(lines[end])) end++;
-  const text = lines.slice(start, end).map((line) => line.replace(/^\s*>\s?/, "")).join("\n");
-  result.push(html`<blockquote>${inline(text)}</blockquote>`);
-  return end;
-}
-
-function inline(text) {
-  if (text.length > LONGEST_INLINE) return text;
-  const result = [];
-  let last = 0;
-  for (const { start, end, node } of spans(text)) {
-    if (start > last) result.push(text.slice(last, start));
-    result.push(node);
-    last = end;
-  }
-  if (last < text.length) result.push(text.slice(last));
-  return result;
-}
-
-/** Finds code, strong text and links, in time that grows with the length of the text. */
-function* spans(text) {
-  const next = { "]": nextOf(text, "]"), "*": nextOf(text, "*"), "\n": nextOf(text, "\n") };
-  const closing = closingTicks(text);
-  for (let at = 0; at < text.length; ) {
-    const span = spanAt(text, at, next, closing);
-    if (span.node) yield span;
-    at = span.end;
-  }
-}
-
-/** Returns the span that begins here. Without a node, nothing begins before its end. */
-function spanAt(text, at, next, closing) {
-  const plain = { end: at + 1 };
-  const isOneLine = (end) => end >= 0 && (next["\n"](at) < 0 || end < next["\n"](at));
-  switch (text[at]) {
-    case "`": {
-      const length = ticks(text, at);
-      const close = closing(at, length);
-      if (close === undefined || !isOneLine(close)) return { end: at + length };
-      const node = html`<code>${text.slice(at + length, close)}</code>`;
-      return { start: at, end: close + length, node };
+  grow(text) {
+    if (!text.startsWith(this.#settled)) {
+      this.#settled = "";
+      this.#nodes = [];
+      this.#references = {};
     }
-    case "*": {
-      if (text[at + 1] !== "*") return plain;
-      const close = next["*"](at + 2);
-      if (close <= at + 2 || text[close + 1] !== "*" || !isOneLine(close)) return plain;
-      return { start: at, end: close + 2, node: html`<strong>${text.slice(at + 2, close)}</strong>` };
-    }
-    case "[": {
-      const close = next["]"](at);
-      if (close <= at + 1 || close - at > LONGEST_LINK || !isOneLine(close)) return plain;
-      const address = matchAt(ADDRESS, text, close + 1);
-      if (!address) return plain;
-      const end = close + 1 + address[0].length;
-      return { start: at, end, node: link(address[1], text.slice(at + 1, close)) };
-    }
-    case "h": {
-      const address = matchAt(BARE, text, at)?.[0].replace(/[.,;:!?'"]+$/, "");
-      if (!address || address.endsWith("://")) return plain;
-      return { start: at, end: at + address.length, node: link(address, address) };
-    }
-    default:
-      return plain;
+    const rest = text.slice(this.#settled.length);
+    if (rest.length > LONGEST_REST && !FENCE.test(rest)) return [...this.#nodes, html`<p>${visible(rest)}</p>`];
+    const found = this.#parse(rest);
+    const { end, count } = settledPart(rest, found);
+    if (end) this.#keepReferences(rest.slice(0, end));
+    this.#settled += rest.slice(0, end);
+    const nodes = found.map(({ node }) => node);
+    this.#nodes = [...this.#nodes, ...nodes.slice(0, count)];
+    return [...this.#nodes, ...nodes.slice(count)];
+  }
+
+  #parse(text) {
+    this.parsed += text.length;
+    return parse(text, { references: { ...this.#references } });
+  }
+
+  /** Keeps the addresses that a settled part defines. One that still grows is not kept. */
+  #keepReferences(text) {
+    if (!/^ {0,3}\[/m.test(text)) return;
+    const env = { references: this.#references };
+    parser.parse(text, env);
   }
 }
 
-function link(address, label) {
-  return html`<a href=${address} target="_blank" rel="noopener noreferrer">${label}</a>`;
-}
-
-function matchAt(pattern, text, at) {
-  pattern.lastIndex = at;
-  return pattern.exec(text);
-}
-
-/** Returns a function that finds the next place of a letter, for places that only grow. */
-function nextOf(text, letter) {
-  let found = -1;
-  let isNone = false;
-  return (from) => {
-    if (found < from && !isNone) found = text.indexOf(letter, from);
-    isNone ||= found < 0;
-    return isNone ? -1 : found;
-  };
-}
-
-function ticks(text, at) {
-  let end = at;
-  while (text[end] === "`") end++;
-  return end - at;
-}
-
-/** Returns a function that finds the run of backticks which closes the one at a place. */
-function closingTicks(text) {
-  const runs = new Map();
-  for (const { 0: run, index } of text.matchAll(/`+/g)) {
-    if (!runs.has(run.length)) runs.set(run.length, []);
-    runs.get(run.length).push(index);
+/**
+ * Returns how many blocks of a text are settled, and where they `end`. A block whose first line is not complete may still
+ * join the one before.
+ */
+function settledPart(text, found) {
+  const starts = [];
+  let at = 0;
+  let line = 0;
+  for (const block of found) {
+    for (; line < block.line; line++) at = text.indexOf("\n", at) + 1;
+    starts.push(at);
   }
-  const passed = new Map();
-  return (at, length) => {
-    const places = runs.get(length) ?? [];
-    let next = passed.get(length) ?? 0;
-    while (places[next] <= at) next++;
-    passed.set(length, next);
-    return places[next];
-  };
+  const isWhole = (start) => text.indexOf("\n", start) >= 0;
+  const count = Math.max(starts.findLastIndex(isWhole), 0);
+  return { count, end: count ? starts[count] : 0 };
+}
+
+/** Returns the blocks of a text, each with its first `line` and its `node`. */
+function parse(text, env) {
+  const found = [];
+  let open = 0;
+  const tokens = parser.parse(text, env);
+  tokens.forEach((token, at) => {
+    if (token.level !== 0 || token.nesting === 1) return;
+    found.push({ line: tokens[open].map[0], node: nodesOf(tokens.slice(open, at + 1))[0] });
+    open = at + 1;
+  });
+  return found;
+}
+
+function nodesOf(tokens) {
+  const stack = [[]];
+  const opened = [];
+  for (const token of tokens) {
+    if (token.nesting === 1) {
+      stack.push([]);
+      opened.push(token);
+    } else if (token.nesting === -1) {
+      const children = stack.pop();
+      const open = opened.pop();
+      if (open.hidden) stack.at(-1).push(...children);
+      else stack.at(-1).push((ELEMENTS[open.type] ?? plain)(children, open));
+    } else stack.at(-1).push(...[(LEAVES[token.type] ?? content)(token)].flat());
+  }
+  return stack[0];
+}
+
+const plain = (children, token) => html`<${token.tag}>${children}<//>`;
+const content = (token) => visible(token.content);
+
+const ELEMENTS = {
+  heading_open: (children, token) => html`<p class=${`heading ${token.tag}`}>${children}</p>`,
+  ordered_list_open: (children, token) => html`<ol start=${token.attrGet("start") ?? 1}>${children}</ol>`,
+  list_item_open: listItem,
+  table_open: (children) => html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table>${children}</table></div>`,
+  th_open: (children, token) => html`<th scope="col" class=${alignment(token)}>${children}</th>`,
+  td_open: (children, token) => html`<td class=${alignment(token)}>${children}</td>`,
+  link_open: (children, token) => link(token.attrGet("href"), children),
+};
+
+const LEAVES = {
+  inline: (token) => nodesOf(token.children),
+  code_inline: (token) => html`<code>${visible(token.content)}</code>`,
+  softbreak: () => "\n",
+  hardbreak: () => html`<br />`,
+  hr: () => html`<hr />`,
+  fence: (token) => code(token, token.info.trim().split(/\s/)[0]),
+  code_block: (token) => code(token, ""),
+  image: (token) => link(token.attrGet("src"), `image: ${visible(token.content || token.attrGet("src"))}`),
+};
+
+/** An item of a list. Those of a list of tasks begin with a box, and the box is no control, because nothing would happen. */
+function listItem(children) {
+  const [first, ...rest] = children;
+  const task = typeof first === "string" ? TASK.exec(first) : null;
+  if (!task) return html`<li>${children}</li>`;
+  const isDone = task[1] !== " ";
+  return html`<li class="task"><span role="img" aria-label=${isDone ? "done" : "to do"}>${isDone ? "☑" : "☐"}</span> ${first.slice(task[0].length)}${rest}</li>`;
+}
+
+function alignment(token) {
+  return /text-align:(center|right)/.exec(token.attrGet("style") ?? "")?.[1];
+}
+
+function code(token, language) {
+  const text = visible(token.content.replace(/\n$/, ""));
+  return html`<div class="code"><div class="code-head"><span>${visible(language)}</span><${CopyButton} text=${text} what="the code" /></div>
+    <pre tabindex="0" role="group" aria-label=${`Code${language ? ` (${language})` : ""}`}><code>${text}</code></pre></div>`;
+}
+
+function link(address, children) {
+  if (!ADDRESS.test(address)) return html`<span>${children}</span>`;
+  return html`<a href=${address} target="_blank" rel="noopener noreferrer">${children}</a>`;
 }

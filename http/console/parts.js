@@ -31,16 +31,36 @@ export function Commands({ commands }) {
 }
 
 function Command({ command }) {
-  const [isCopied, setCopied] = useState(false);
-  const copy = async () => {
-    await navigator.clipboard?.writeText(command).catch(() => {});
-    setCopied(true);
-    setTimeout(() => setCopied(false), 1_500);
-  };
   return html`<li>
     <code tabindex="0">${command}</code>
-    <button class="quiet" onClick=${copy} aria-label=${`Copy: ${command}`}>${isCopied ? "copied" : "copy"}</button>
+    <${CopyButton} text=${command} what=${command} />
   </li>`;
+}
+
+/** A button that copies a text. It says so only if the text was copied. */
+export function CopyButton({ text, what }) {
+  const [said, setSaid] = useState("copy");
+  const copy = async () => {
+    setSaid((await copied(text)) ? "copied" : "not copied");
+    setTimeout(() => setSaid("copy"), 1_500);
+  };
+  return html`<button type="button" class="quiet copy" onClick=${copy} aria-label=${`${said}: ${what}`}>${said}</button>`;
+}
+
+/** Copies a text, and returns whether that worked. A page without TLS that is not of this machine has no clipboard. */
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const field = document.createElement("textarea");
+    field.value = text;
+    document.body.append(field);
+    field.select();
+    const isDone = document.execCommand("copy");
+    field.remove();
+    return isDone;
+  }
 }
 
 /** A dialog that is closed with Escape, and gives the focus back. */

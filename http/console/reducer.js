@@ -104,11 +104,12 @@ const HANDLERS = {
     const limit = data.limit ? ` (${data.limit})` : "";
     const reason = data.reason ? `: ${data.reason}` : "";
     const text = { aborted: `Turn aborted${reason}`, truncated: "Turn cut off by the model's limit", limit: `Turn ended at a limit${limit}` };
-    notice(state, event, "warn", text[data.outcome] ?? `Turn ended: ${data.outcome}`);
+    const isFailure = data.outcome === "truncated" || data.outcome === "limit";
+    notice(state, event, "warn", text[data.outcome] ?? `Turn ended: ${data.outcome}`, isFailure);
   },
   error(state, agent, data, event) {
     begin(agent, "idle");
-    notice(state, event, "bad", `Turn failed (${data.code}): ${data.reason}`);
+    notice(state, event, "bad", `Turn failed (${data.code}): ${data.reason}`, true);
   },
   text_delta: (state, agent, data, event) => delta(agent, "text", data, event),
   thinking_delta: (state, agent, data, event) => delta(agent, "thinking", data, event),
@@ -220,9 +221,10 @@ function push(state, item) {
   return state.items.length - 1;
 }
 
-function notice(state, event, tone, text) {
+/** Adds a line about an event. A turn that `isFailure` can be tried again. */
+function notice(state, event, tone, text, isFailure = false) {
   const isOfSession = event.type.startsWith("session_") || event.type === "rewound";
-  push(state, { isOfSession, key: `n${event.seq}`, kind: "notice", seq: event.seq, agent: event.agent_id, at: event.at, tone, text });
+  push(state, { isOfSession, key: `n${event.seq}`, kind: "notice", seq: event.seq, agent: event.agent_id, at: event.at, tone, text, isFailure });
 }
 
 /** Appends a piece of a reply if it continues the text. A snapshot's piece may repeat the text. */

@@ -2,12 +2,14 @@
 
 import { html, useEffect, useRef, useState } from "./html.js";
 import { api } from "./api.js";
-import { count, money, quoted, tokens } from "./format.js";
+import { useBorder } from "./border.js";
+import { quoted } from "./format.js";
+import { Head } from "./head.js";
 import { useAction } from "./live.js";
 import { SessionStore } from "./store.js";
 import { Conversation } from "./conversation.js";
 import { Lanes } from "./lanes.js";
-import { Badge, Commands, ConfirmButton, Dialog, ProblemNote } from "./parts.js";
+import { Commands, Dialog, ProblemNote } from "./parts.js";
 
 /** Returns the store of a session, and renders again when its state changes. */
 export function useSession(session) {
@@ -35,6 +37,7 @@ export function SessionPage({ session }) {
   const [pane, setPane] = useState("conversation");
   const [openTools, setOpenTools] = useState(false);
   const [rewindTo, setRewindTo] = useState(undefined);
+  const [share, border] = useBorder("lanes", 34);
   useEffect(() => {
     const toggle = () => setOpenTools((isOpen) => !isOpen);
     addEventListener("planck-open-tools", toggle);
@@ -51,54 +54,17 @@ export function SessionPage({ session }) {
   const { info } = store;
   return html`<div class="session">
     <${Head} store=${store} agent=${agent} setAgent=${setAgent} pane=${pane} setPane=${setPane} />
-    <div class=${`panes show-${pane}`}>
+    <div class=${`panes show-${pane}`} style=${{ "--lanes": `${share}%` }}>
       <section class="pane talk" aria-label="Conversation and prompt">
         <${Conversation} store=${store} agent=${agent} target=${target} openTools=${openTools} onRewind=${setRewindTo} />
         <${PromptBox} store=${store} agent=${agent} />
       </section>
+      ${border}
       <section class="pane side" aria-label="Lanes"><${Lanes} store=${store} onGo=${go} /></section>
     </div>
     <${Commands} commands=${[`planck session attach ${quoted(info.name)}`, `planck session prompt ${quoted(info.name)} 'TEXT'`, `nats sub 'session.${info.id}'`]} />
     ${rewindTo !== undefined && html`<${RewindDialog} store=${store} to=${rewindTo} onClose=${() => setRewindTo(undefined)} />`}
   </div>`;
-}
-
-const STATUS = {
-  connecting: ["quiet", "connecting…"],
-  open: ["good", "live"],
-  reconnecting: ["wait", "reconnecting…"],
-  failed: ["bad", "disconnected"],
-};
-
-function Head({ store, agent, setAgent, pane, setPane }) {
-  const { info, state, status } = store;
-  const action = useAction();
-  const agents = [...state.agents.values()];
-  const isWorking = agents.some((each) => each.state !== "idle" && each.state !== "stopped");
-  const { isClosed } = store;
-  const [tone, label] = status === "open" && !store.isCaughtUp ? ["quiet", "loading…"] : STATUS[status];
-  const { usage } = info;
-  return html`<header class="session-head">
-    <h1>${info.name}</h1>
-    <span class="status" role="status" data-status=${status}><${Badge} tone=${tone} title=${store.problem?.message}>${label}<//></span>
-    ${isClosed && html`<${Badge} tone="quiet">closed<//>`}
-    <span class="muted totals">${count(agents.length, "agent")} · ${tokens(usage.input_tokens + usage.output_tokens)} tokens · ${money(usage.cost_usd)}</span>
-    <span class="grow"></span>
-    <label class="inline-field"><span class="sr">Show the messages of</span>
-      <select value=${agent} onChange=${(event) => setAgent(event.target.value)}>
-        <option value="">All agents</option>
-        ${agents.map((each) => html`<option value=${each.id}>${each.name || each.id}</option>`)}
-      </select></label>
-    <span class="pane-switch" role="group" aria-label="What is shown">
-      ${["conversation", "lanes"].map((name) => html`<button aria-pressed=${pane === name} onClick=${() => setPane(name)}>${name === "lanes" ? "Lanes" : "Conversation"}</button>`)}
-    </span>
-    ${isWorking && html`<button class="danger" disabled=${action.isRunning} onClick=${() => action.run(() => api.abort(info.id))}>Abort</button>`}
-    ${isClosed
-      ? html`<button disabled=${action.isRunning} onClick=${() => action.run(async () => { await api.resume(info.id); await store.readInfo(); })}>Resume</button>`
-      : html`<${ConfirmButton} label="Close" question="End all agents of this session?" busy=${action.isRunning} onConfirm=${() => action.run(async () => { await api.close(info.id); await store.readInfo(); })} />`}
-    <${ProblemNote} problem=${action.problem} onClose=${action.clear} />
-    ${status === "failed" && html`<${ProblemNote} problem=${store.problem} />`}
-  </header>`;
 }
 
 function PromptBox({ store, agent }) {

@@ -1,15 +1,19 @@
 // The list of all sessions.
 
-import { html, useRef, useState } from "./html.js";
+import { html, useEffect, useMemo, useState } from "./html.js";
 import { api } from "./api.js";
-import { ago, line, money } from "./format.js";
-import { useNow, usePoll } from "./live.js";
+import { Descriptions } from "./describe.js";
+import { ago, count, money } from "./format.js";
+import { useKept, useNow, usePoll } from "./live.js";
 import { Badge, Commands, Empty, ProblemNote } from "./parts.js";
+import { ORDERS, pick } from "./pick.js";
 
 const PERIOD_MS = 2_000;
+/** A list that is searched is longer, and is read less often. */
+const SEARCH_PERIOD_MS = 5_000;
 const PAGE = 50;
-/** How many sessions are described at once. */
-const AT_ONCE = 4;
+/** The newest sessions that are searched and sorted, which is the longest page of the front. */
+const SEARCHED = 1_000;
 
 const ACTIVITY = {
   working: ["work", "working"],
@@ -20,81 +24,76 @@ const ACTIVITY = {
   closed: ["quiet", "closed"],
 };
 
+const NOTHING = { text: "", state: "", team: "", order: "created" };
+
 export function SessionsPage({ onStart }) {
-  const [limit, setLimit] = useState(PAGE);
-  const details = useRef(new Map());
+  const [most, setMost] = useState(PAGE);
+  const [wanted, setWanted] = useKept("sessions", NOTHING);
   const [, setVersion] = useState(0);
+  const descriptions = useMemo(() => new Descriptions(() => setVersion((version) => version + 1)), []);
+  const isPicked = Object.keys(NOTHING).some((name) => wanted[name] !== NOTHING[name]);
   const list = usePoll(async () => {
-    const [page, waits] = await Promise.all([api.sessions({ limit }), api.waits({ limit: 500 })]);
-    describe(page.sessions, details.current, () => setVersion((version) => version + 1));
-    return { ...page, waits: waits.waits };
-  }, PERIOD_MS, [limit]);
+    const [page, waits] = await Promise.all([api.sessions({ limit: isPicked ? SEARCHED : most }), api.waits({ limit: 500 })]);
+    return { ...page, waits: Map.groupBy(waits.waits, (wait) => wait.session_id) };
+  }, isPicked ? SEARCH_PERIOD_MS : PERIOD_MS, [most, isPicked]);
   const now = useNow(5_000);
-  const rows = list.value?.sessions ?? [];
+  const rows = (list.value?.sessions ?? []).map((row) => describedRow(row, descriptions.of(row.id), list.value.waits.get(row.id) ?? []));
+  const picked = pick(rows, wanted);
+  const shown = picked.slice(0, most);
+  useEffect(() => {
+    if (!list.value) return;
+    descriptions.keep(list.value.sessions);
+    // The shown rows come first. The others are read too if the choice depends on what is read.
+    const isOfAll = wanted.text || wanted.team || wanted.order === "cost";
+    descriptions.want([...shown, ...(isOfAll ? rows.filter((each) => !shown.includes(each)) : [])].map(({ row }) => row));
+  }, [list.value, wanted, most]);
   return html`<div class="page">
-    <header class="page-head"><h1>Sessions</h1><span class="grow"></span>
+    <header class="page-head"><h1>Sessions</h1><span class="muted" role="status">${isPicked && list.value ? `${picked.length} of ${count(rows.length, "session")}${list.value.next ? ", the newest" : ""}` : ""}</span><span class="grow"></span>
       <button class="primary" onClick=${onStart}>New session</button></header>
+    ${(rows.length > 1 || isPicked) && html`<${Choice} wanted=${wanted} setWanted=${setWanted} rows=${rows} isPicked=${isPicked} />`}
     <${ProblemNote} problem=${list.problem} />
     ${list.value && !rows.length && html`<${Empty} title="No session yet"><p>A session is a team of agents that works in a folder.</p><button class="primary" onClick=${onStart}>Start the first one</button><//>`}
-    <ul class="cards">${rows.map((row) => html`<${SessionRow} key=${row.id} row=${row} detail=${details.current.get(row.id)} waits=${list.value.waits.filter((wait) => wait.session_id === row.id)} now=${now} />`)}</ul>
-    ${list.value?.next && html`<button class="earlier" onClick=${() => setLimit((most) => most + PAGE)}>Show more</button>`}
+    ${rows.length > 0 && !picked.length && html`<${Empty} title="No session fits"><button onClick=${() => setWanted(NOTHING)}>Show all</button><//>`}
+    <ul class="cards">${shown.map((each) => html`<${SessionRow} key=${each.row.id} ...${each} now=${now} />`)}</ul>
+    ${(picked.length > shown.length || (!isPicked && list.value?.next)) && html`<button class="earlier" onClick=${() => setMost((before) => Math.min(before + PAGE, SEARCHED))} disabled=${most >= SEARCHED}>Show more</button>`}
     <${Commands} commands=${["planck session ls", "nats req --raw cmd.sessions.list ''"]} />
   </div>`;
 }
 
-function SessionRow({ row, detail, waits, now }) {
+function describedRow(row, detail, waits) {
   const activity = row.state === "closed" ? "closed" : waits.length ? "waits" : (row.activity ?? "idle");
+  return { row, detail, waits, activity };
+}
+
+/** The fields with which sessions are searched, filtered and sorted. */
+function Choice({ wanted, setWanted, rows, isPicked }) {
+  const teams = [...new Set(rows.map(({ detail }) => detail?.team).filter(Boolean))].sort();
+  if (wanted.team && !teams.includes(wanted.team)) teams.push(wanted.team);
+  const set = (name) => (event) => setWanted({ ...wanted, [name]: event.target.value });
+  return html`<form class="choice" role="search" onSubmit=${(event) => event.preventDefault()}>
+    <label class="field grow"><span>Search</span><input id="search" type="search" placeholder="Name, first prompt or last line" value=${wanted.text} onInput=${set("text")} /></label>
+    <label class="field"><span>State</span><select value=${wanted.state} onChange=${set("state")}><option value="">Every state</option>
+      ${Object.entries(ACTIVITY).map(([name, [, label]]) => html`<option value=${name}>${label}</option>`)}</select></label>
+    <label class="field"><span>Team</span><select value=${wanted.team} onChange=${set("team")}><option value="">Every team</option>
+      ${teams.map((team) => html`<option value=${team}>${team}</option>`)}</select></label>
+    <label class="field"><span>Sorted by</span><select value=${wanted.order} onChange=${set("order")}>
+      ${Object.entries(ORDERS).map(([name, { label }]) => html`<option value=${name}>${label}</option>`)}</select></label>
+    ${isPicked && html`<button type="button" onClick=${() => setWanted(NOTHING)}>Show all</button>`}
+  </form>`;
+}
+
+function SessionRow({ row, detail, waits, activity, now }) {
   const [tone, label] = ACTIVITY[activity] ?? ["quiet", activity];
+  const last = waits.length ? `Waits: ${waits.map((wait) => wait.title).join(" · ")}` : (detail?.failure ?? detail?.line ?? "");
   return html`<li class="card">
     <a class="card-link" href=${`#/sessions/${row.name}`}>
       <span class="card-title">${row.name}</span>
       <${Badge} tone=${tone}>${label}<//>
-      <span class="card-team muted">${detail ? team(detail.info.agents) : ""}</span>
-      <span class="card-cost">${detail ? money(detail.info.usage.cost_usd) : ""}</span>
+      <span class="card-team muted">${detail?.team ?? ""}</span>
+      <span class="card-cost">${detail ? money(detail.cost) : ""}</span>
       <time class="muted" datetime=${row.updated_at}>${ago(row.updated_at, now)}</time>
-      <span class="card-line">${waits.length ? `Waits: ${waits.map((wait) => wait.title).join(" · ")}` : (detail?.line ?? "")}</span>
+      ${detail?.prompt && html`<span class="card-prompt">${detail.prompt}</span>`}
+      <span class=${`card-line ${!waits.length && detail?.failure ? "bad-text" : ""}`}>${last}</span>
     </a>
   </li>`;
-}
-
-/** Returns the members of a team: `lead, coder ×2`. */
-function team(agents) {
-  const counts = new Map();
-  for (const agent of agents) counts.set(agent.type, (counts.get(agent.type) ?? 0) + 1);
-  return [...counts].slice(0, 6).map(([type, number]) => (number > 1 ? `${type} ×${number}` : type)).join(", ");
-}
-
-/** Reads the cost and the last line of the sessions that have changed. */
-async function describe(rows, details, changed) {
-  const stale = rows.filter((row) => {
-    const known = details.get(row.id);
-    return known?.updatedAt !== row.updated_at || known?.activity !== row.activity;
-  });
-  const work = async () => {
-    for (let row; (row = stale.shift()); ) {
-      try {
-        const [info, page] = await Promise.all([api.session(row.id), api.messages(row.id, { limit: 3 })]);
-        details.set(row.id, { updatedAt: row.updated_at, activity: row.activity, info, line: lastLine(page.messages) });
-        changed();
-      } catch {
-        // The next read of the list tries again.
-      }
-    }
-  };
-  await Promise.all(Array.from({ length: AT_ONCE }, work));
-}
-
-function lastLine(messages) {
-  for (const message of messages.toReversed()) {
-    const part = message.content.findLast((each) => each.type === "text" && each.text.trim());
-    if (part) return line(plain(part.text), 200);
-    const call = message.content.findLast((each) => each.type === "tool_call");
-    if (call) return `${call.name} …`;
-  }
-  return "";
-}
-
-/** Returns a text without the marks of Markdown. */
-function plain(text) {
-  return text.replace(/```\w*|`|\*\*|^#+ |\|[-| :]+\||\|/gm, " ");
 }

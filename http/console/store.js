@@ -13,12 +13,14 @@ const PAGE = 500;
 /** How many earlier events one step back loads. */
 const STEP = 2_000;
 /** The events after which the description of the session is read again. */
-const CHANGE_INFO = new Set(["agent_started", "agent_stopped", "session_closed", "session_resumed", "turn_end"]);
+const CHANGE_INFO = new Set(["agent_started", "agent_stopped", "session_closed", "session_resumed", "turn_end", "error", "model_changed", "wait_opened", "wait_closed"]);
 
 export class SessionStore {
   constructor(session) {
     this.asked = session;
     this.info = undefined;
+    /** The description of the orchestrator, which has the model. */
+    this.lead = undefined;
     this.status = "connecting";
     this.problem = undefined;
     this.isCaughtUp = false;
@@ -85,6 +87,12 @@ export class SessionStore {
     this.info = await api.session(this.asked);
     nameAgents(this.state, this.info.agents);
     this.changed();
+    const lead = this.info.agents.find((agent) => agent.role === "orchestrator") ?? this.info.agents[0];
+    // A session opens without it, because the node of the agent may just be replaced.
+    if (lead) api.agent(lead.id).then((info) => {
+      this.lead = info;
+      this.changed();
+    }, () => {});
   }
 
   setStatus(status, problem) {

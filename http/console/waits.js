@@ -3,8 +3,10 @@
 import { html, useEffect, useRef, useState } from "./html.js";
 import { api } from "./api.js";
 import { ago, count } from "./format.js";
-import { useNow, usePoll } from "./live.js";
+import { Asker, useSessionsOf } from "./asking.js";
 import { WaitCard } from "./answer.js";
+import { Decided } from "./decided.js";
+import { useNow, usePoll } from "./live.js";
 import { Commands, Empty, ProblemNote } from "./parts.js";
 
 const PERIOD_MS = 2_000;
@@ -15,40 +17,25 @@ const SEARCHED = 300;
 
 export function WaitsPage() {
   const list = usePoll(() => api.waits({ limit: 500 }), PERIOD_MS);
-  const names = useNames(list.value?.waits);
+  const sessions = useSessionsOf(list.value?.waits);
   const open = list.value?.waits ?? [];
   const [over, answered] = useOver(list.value?.waits);
+  const agents = new Set(open.map((wait) => wait.agent_id)).size;
   const now = useNow(5_000);
   return html`<div class="page narrow">
-    <header class="page-head"><h1>Waits</h1><span class="muted" role="status">${list.value ? (open.length ? count(open.length, "agent waits", "agents wait") : "nothing waits") : "…"}</span></header>
+    <header class="page-head"><h1>Waits</h1><span class="muted" role="status">${list.value ? (open.length ? `${count(agents, "agent waits", "agents wait")} for ${count(open.length, "answer")}` : "nothing waits") : "…"}</span></header>
     <${ProblemNote} problem=${list.problem} />
     ${list.value && !open.length && !over.length && html`<${Empty} title="Nothing waits for you"><p>Approvals, questions, limits and tools of clients appear here when an agent waits for them.</p><//>`}
     ${open.map((wait) => html`<article class="wait-row" key=${wait.id}>
-      <p class="muted"><a href=${`#/sessions/${names.get(wait.session_id) ?? wait.session_id}`}>${names.get(wait.session_id) ?? wait.session_id}</a> · opened ${ago(wait.opened_at, now)}</p>
+      <p class="muted"><${Asker} wait=${wait} session=${sessions.get(wait.session_id)} /> asks · ${ago(wait.opened_at, now)}</p>
       <${WaitCard} wait=${wait} session=${wait.session_id} onAnswered=${(reply) => answered(wait, reply, list.again)} />
     </article>`)}
     ${over.length > 0 && html`<section aria-label="Answered"><h2>Just decided</h2>
       ${over.map(({ wait, outcome }) => html`<article class="wait-row over" key=${wait.id}><${WaitCard} wait=${wait} session=${wait.session_id} outcome=${outcome} /></article>`)}
     </section>`}
+    <${Decided} />
     <${Commands} commands=${["planck waits", "planck answer WAIT allow", `nats req --raw cmd.sessions.waits ''`]} />
   </div>`;
-}
-
-/** Returns the names of the sessions of waits. */
-function useNames(waits) {
-  const names = useRef(new Map());
-  const [, setVersion] = useState(0);
-  useEffect(() => {
-    for (const id of new Set(waits?.map((wait) => wait.session_id))) {
-      if (names.current.has(id)) continue;
-      names.current.set(id, undefined);
-      api.session(id).then((info) => {
-        names.current.set(id, info.name);
-        setVersion((version) => version + 1);
-      }, () => names.current.delete(id));
-    }
-  }, [waits]);
-  return names.current;
 }
 
 /**

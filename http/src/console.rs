@@ -44,18 +44,27 @@ const FILES: &[ConsoleFile] = files! {
     "/console/api.js" JS "api.js",
     "/console/app.js" JS "app.js",
     "/console/arguments.js" JS "arguments.js",
+    "/console/asking.js" JS "asking.js",
+    "/console/border.js" JS "border.js",
     "/console/changes.js" JS "changes.js",
     "/console/cluster.js" JS "cluster.js",
+    "/console/colour.js" JS "colour.js",
     "/console/conversation.js" JS "conversation.js",
+    "/console/decided.js" JS "decided.js",
+    "/console/describe.js" JS "describe.js",
     "/console/diff.js" JS "diff.js",
+    "/console/export.js" JS "export.js",
     "/console/format.js" JS "format.js",
+    "/console/head.js" JS "head.js",
     "/console/html.js" JS "html.js",
     "/console/keys.js" JS "keys.js",
     "/console/lanes.js" JS "lanes.js",
     "/console/live.js" JS "live.js",
     "/console/markdown.js" JS "markdown.js",
     "/console/parts.js" JS "parts.js",
+    "/console/pick.js" JS "pick.js",
     "/console/reducer.js" JS "reducer.js",
+    "/console/sent.js" JS "sent.js",
     "/console/session.js" JS "session.js",
     "/console/sessions.js" JS "sessions.js",
     "/console/sse.js" JS "sse.js",
@@ -68,6 +77,7 @@ const FILES: &[ConsoleFile] = files! {
     "/console/waits.js" JS "waits.js",
     "/console/vendor/hooks.js" JS "vendor/hooks.js",
     "/console/vendor/htm.js" JS "vendor/htm.js",
+    "/console/vendor/markdown-it.js" JS "vendor/markdown-it.js",
     "/console/vendor/preact.js" JS "vendor/preact.js",
 };
 
@@ -141,7 +151,7 @@ mod tests {
     #[test]
     fn console_files_match_their_checksums() {
         let table = fs::read_to_string(folder().join("vendor/README.md")).unwrap();
-        for name in ["preact.js", "hooks.js", "htm.js"] {
+        for name in ["preact.js", "hooks.js", "htm.js", "markdown-it.js"] {
             let content = fs::read(folder().join("vendor").join(name)).unwrap();
             let digest: String = Sha256::digest(&content)
                 .iter()

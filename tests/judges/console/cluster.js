@@ -20,9 +20,10 @@ export function drained_node_gives_its_agents_away({ address, ask }) {
     await node.getByText("alive").waitFor();
     await node.getByRole("button", { name: "Drain", exact: true }).click();
     await node.getByRole("group").getByRole("button", { name: "Drain", exact: true }).click();
-    await node.getByText("draining").or(node.getByText("left")).first().waitFor();
+    const gone = cluster.locator(".node-gone", { hasText: owner.slice(-6) });
+    await node.getByText("draining").or(gone.getByText("left")).first().waitFor();
     await said(page, "I am back: rested");
-    await node.getByText("left").waitFor();
+    await gone.getByText("left", { exact: true }).waitFor();
     const decisions = cluster.locator(".decisions");
     await decisions.getByText("node left").waitFor();
     await decisions.getByText("drain", { exact: true }).first().waitFor();

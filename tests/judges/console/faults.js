@@ -33,7 +33,7 @@ export function killed_node_is_replaced_while_watching({ address, ask }) {
     await said(page, STORY);
     await page.getByRole("button", { name: /^failover: / }).first().waitFor();
     await page.goto(`${address}/#/cluster`);
-    await page.locator(".node", { hasText: "dead" }).waitFor();
+    await page.locator(".node-gone", { hasText: "dead" }).waitFor();
     assert.deepEqual(page.errors, []);
   });
 }

@@ -167,3 +167,52 @@ export function closed_session_is_resumed({ address }) {
     assert.deepEqual(page.errors, []);
   });
 }
+
+export function agent_shows_what_its_model_gets({ address }) {
+  return withBrowser(async (context) => {
+    const page = await open(context, address);
+    await startSession(page, { prompt: "Fix the greeting", name: "sent" });
+    await said(page, "The old version ignored its argument");
+    await rested(page);
+    await page.locator(".lane-head").first().click();
+    const sent = page.getByRole("region", { name: "Messages of the model" });
+    await sent.getByRole("button", { name: "Show the messages" }).click();
+    await sent.getByText("Fix the greeting", { exact: true }).waitFor();
+    const { messages } = await v1(page, "GET", "/sessions/sent/messages");
+    await sent.getByText(`${messages.length} messages`).waitFor();
+    assert.deepEqual(await sent.locator(".tool-name").allTextContents(), ["read", "edit", "bash"]);
+    await sent.locator("details.tool", { hasText: "edit" }).locator("summary").click();
+    await sent.locator(".diff .added").first().waitFor();
+    await looksRight(page, "the messages of a model");
+    assert.deepEqual(page.errors, []);
+  });
+}
+
+export function lanes_are_widened_for_the_tab({ address }) {
+  return withBrowser(async (context) => {
+    const page = await open(context, address);
+    await startSession(page, { prompt: "Say hello", name: "wide" });
+    await said(page, "Hello! This is the");
+    const width = () => page.locator(".pane.side").evaluate((node) => node.getBoundingClientRect().width);
+    const border = page.getByRole("separator", { name: "Width of the lanes" });
+    const first = await width();
+    await border.focus();
+    await page.keyboard.press("ArrowLeft");
+    const byKey = await width();
+    assert.ok(byKey > first + 30, `${first} ${byKey}`);
+    const { x, y, height } = await border.boundingBox();
+    await page.mouse.move(x + 4, y + height / 2);
+    await page.mouse.down();
+    await page.mouse.move(x - 200, y + height / 2, { steps: 4 });
+    await page.mouse.up();
+    const dragged = await width();
+    assert.ok(Math.abs(dragged - byKey - 204) < 15, `${byKey} ${dragged}`);
+    await looksRight(page, "wide lanes");
+    await page.reload();
+    await said(page, "Hello! This is the");
+    assert.equal(await width(), dragged, "the width is lost");
+    await border.dblclick();
+    assert.equal(await width(), first);
+    assert.deepEqual(page.errors, []);
+  });
+}

@@ -69,6 +69,42 @@ export function approval_shows_the_whole_call({ address }) {
   });
 }
 
+export function wait_says_who_asks_and_why_and_stays_in_the_history({ address }) {
+  return withBrowser(async (context) => {
+    const page = await open(context, address);
+    await v1(page, "POST", "/sessions", { name: "history", permissions: "careful", prompt: "Fix the greeting", members: [{ type: "agent", name: "fixer", tools: ["read", "edit", "bash"] }] });
+    await page.goto(`${address}/#/waits`);
+    await page.getByText("1 agent waits for 1 answer").waitFor();
+    const row = page.locator(".wait-row:not(.over)", { hasText: "fixer of history" });
+    await row.getByText("Asked because the mode careful asks").waitFor();
+    // The same lines as in the conversation.
+    const changed = async (area) => [await area.locator(".diff .removed").allTextContents(), await area.locator(".diff .added").count()];
+    const expected = [['-    return "Hello"'], 2];
+    assert.deepEqual(await changed(row), expected);
+    await looksRight(page, "a wait with a change");
+    await row.getByRole("button", { name: "Allow" }).click();
+    await page.getByRole("region", { name: /^Approval: bash/ }).getByLabel("Reason for a denial").fill("not now");
+    await page.getByRole("region", { name: /^Approval: bash/ }).getByRole("button", { name: "Deny" }).click();
+    await page.getByText("nothing waits").waitFor();
+    await page.goto(`${address}/#/sessions/history`);
+    await said(page, "The old version ignored its argument");
+    await rested(page);
+    await page.goto(`${address}/#/waits`);
+    const history = page.getByRole("region", { name: "Decided before" });
+    await history.getByRole("button", { name: "Show them" }).click();
+    const rows = history.locator("li", { hasText: "fixer of history" });
+    await rows.filter({ hasText: "edit: greet.py" }).getByText("allow", { exact: true }).waitFor();
+    assert.deepEqual(await rows.locator(".decided-title").evaluateAll((all) => all.map((each) => each.textContent.split(":")[0])), ["bash", "edit"]);
+    await rows.filter({ hasText: "bash" }).locator("summary").click();
+    await history.getByText(/^Decided: deny.*: not now$/).waitFor();
+    await rows.filter({ hasText: "edit: greet.py" }).locator("summary").click();
+    await history.locator(".diff").waitFor();
+    assert.deepEqual(await changed(history), expected);
+    await looksRight(page, "decided waits");
+    assert.deepEqual(page.errors, []);
+  });
+}
+
 export function changed_files_are_shown_and_kept({ address }) {
   return withBrowser(async (context) => {
     const page = await open(context, address);

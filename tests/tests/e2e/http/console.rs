@@ -23,9 +23,26 @@ const SCRIPT: &str = include_str!("../../../judges/console/script.json");
 const TEAM_SCRIPT: &str = include_str!("../../../../examples/scripts/build-a-cli.json");
 const TEAM: &str = include_str!("../../../../examples/teams/build-a-cli/TEAM.json");
 
+/// Returns a long text with all kinds of Markdown, which the model streams quickly.
+fn book() -> Script {
+    let chapter = |number| {
+        format!(
+            "Paragraph {number} has *some* text, `code` and a [link](https://example.com/{number}).\n\n- one\n- two\n\n"
+        )
+    };
+    let text: String = (1..400).map(chapter).collect();
+    let reply = json!({
+        "parts": [{ "text": text + "And the text is over." }],
+        "pace": { "per_second": 400, "chunk": 24 },
+    });
+    let rule = json!({ "when": { "user": "Write a book" }, "replies": [reply] });
+    serde_json::from_value(json!({ "rules": [rule] })).unwrap_or_default()
+}
+
 /// Returns the script of the model: that of the cases, and that of the example's team.
 fn script() -> Result<Script> {
     let mut script = Script::parse(SCRIPT)?;
+    script.rules.extend(book().rules);
     let team = Script::parse(TEAM_SCRIPT)?;
     script.rules.splice(0..0, team.rules);
     Ok(script)
@@ -223,6 +240,7 @@ async fn person_starts_sessions_and_answers_waits() -> Result<()> {
         "session_is_started_and_answered",
         "markup_of_models_and_tools_stays_text",
         "two_tabs_answer_one_approval_once",
+        "wait_says_who_asks_and_why_and_stays_in_the_history",
         "wait_with_a_long_word_is_read_on_a_phone",
         "keyboard_alone_is_enough",
         "pages_of_other_origins_cannot_use_the_front",
@@ -246,6 +264,21 @@ async fn person_changes_what_sessions_do() -> Result<()> {
         "changed_model_answers_the_next_prompt",
         "deleted_session_is_named_in_other_tabs",
         "closed_session_is_resumed",
+        "failed_turn_is_tried_again",
+        "session_is_exported_and_deleted",
+    ])
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Chromium and packages of npm: make test-all"]
+async fn person_finds_and_reads_what_agents_did() -> Result<()> {
+    solo(&[
+        "sessions_are_searched_filtered_and_sorted",
+        "markdown_of_an_answer_is_shown_and_its_code_is_copied",
+        "long_text_that_streams_leaves_the_page_free",
+        "agent_shows_what_its_model_gets",
+        "lanes_are_widened_for_the_tab",
     ])
     .await
 }
