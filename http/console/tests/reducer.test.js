@@ -75,6 +75,16 @@ test("wait is shown until it is closed", fresh(() => {
   assert.equal(state.items[0].decision.by, "ann");
 }));
 
+test("wait with an id of its own is shown at its call", fresh(() => {
+  const start = durable("tool_start", { call_id: "c", name: "bash", effect: "mutating", args: {} });
+  const wait = durable("wait_opened", { id: "w", call_id: "c", kind: "change", title: "bash changed", request: { tool: "bash" }, digest: "d" });
+  const state = after(start, wait);
+  assert.equal(state.items.length, 1);
+  assert.equal(state.items[0].wait.id, "w");
+  apply(state, durable("wait_closed", { id: "w", call_id: "c", decision: "allow" }));
+  assert.equal(state.items[0].wait, undefined);
+}));
+
 test("prompt and abort name who sent them", fresh(() => {
   const prompt = message("user", [{ type: "text", text: "one" }], { metadata: { by: "ann" } });
   const state = after(prompt, durable("turn_end", { outcome: "aborted", reason: "by bob", inputs: [] }));
