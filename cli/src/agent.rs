@@ -7,8 +7,9 @@ use super::{
     exit::{Exit, UsageError},
     link::ConnectedClient,
     output::{Output, or_dash, say},
+    permissions::described,
     place::ConfigPlace,
-    render::consumed,
+    render::{consumed, rounded},
     session::{AGENT_COLUMNS, PromptTiming, agent_row},
     stay::stay,
     waits::own_name,
@@ -23,18 +24,25 @@ Examples:
   planck agent abort 01a206a0330770c5aa972bc578a50dc0")]
 pub enum AgentCommand {
     /// List the agents of a session
+    #[command(
+        after_help = "Examples:\n  planck agent ls bold-oak\n  planck agent ls bold-oak -o json | jq -r '.[].id'"
+    )]
     Ls {
         session: String,
         #[command(flatten)]
         output: Output,
     },
     /// Show an agent
+    #[command(after_help = "Examples:\n  planck agent show 01a206a0330770c5aa972bc578a50dc0")]
     Show {
         agent: String,
         #[command(flatten)]
         output: Output,
     },
     /// Send it a prompt and return at once; without NATS stay until the work has ended
+    #[command(
+        after_help = "Examples:\n  planck agent prompt 01a206a0330770c5aa972bc578a50dc0 \"And the tests?\""
+    )]
     Prompt {
         agent: String,
         text: String,
@@ -43,8 +51,10 @@ pub enum AgentCommand {
         mode: PromptTiming,
     },
     /// Abort its running turn
+    #[command(after_help = "Examples:\n  planck agent abort 01a206a0330770c5aa972bc578a50dc0")]
     Abort { agent: String },
     /// Stop it; with an orchestrator its whole team stops
+    #[command(after_help = "Examples:\n  planck agent stop 01a206a0330770c5aa972bc578a50dc0")]
     Stop { agent: String },
 }
 
@@ -120,7 +130,8 @@ fn parse(text: &str) -> anyhow::Result<AgentId> {
 }
 
 async fn show(client: &Client, agent: &AgentId, output: Output) -> anyhow::Result<()> {
-    let info = client.agent(agent).await?;
+    let mut info = client.agent(agent).await?;
+    info.usage = rounded(info.usage);
     let full = info.context_tokens.saturating_mul(100) / info.context_window.max(1);
     output.pairs(
         &info,
@@ -150,6 +161,10 @@ async fn show(client: &Client, agent: &AgentId, output: Output) -> anyhow::Resul
                 ),
             ),
             ("consumed", consumed(&info.usage)),
+            (
+                "permissions",
+                described(&info.permissions).trim().replace("\n  ", "; "),
+            ),
             ("tools", info.tools.join(" ")),
             ("skills", info.skills.join(" ")),
         ],

@@ -3,6 +3,7 @@
 mod attachment;
 mod complete;
 mod keyboard;
+mod pick;
 mod slash;
 
 use std::{path::PathBuf, time::Instant};
@@ -10,13 +11,14 @@ use std::{path::PathBuf, time::Instant};
 use clap::Args;
 use planck_common::{
     command::{AgentState, Start},
-    message::Part,
     usage::Usage,
 };
 use tokio::signal::unix::Signal;
 
 use self::{
+    attachment::Content,
     keyboard::{EditorSources, Keyboard},
+    pick::Picked,
     slash::SlashCommand,
 };
 use super::{
@@ -32,6 +34,7 @@ use super::{
     which::{PromptTarget, SessionChoice},
 };
 use planck_client::Client;
+use planck_node::config::Config;
 
 #[derive(Debug, Default, Args)]
 #[command(after_help = "\
@@ -75,7 +78,7 @@ impl ChatArgs {
         let logs = Logs::start_if_asked(&config)?;
         let history = place.history()?;
         let link = self.which.link(&config).await?;
-        let done = until_terminated(Box::pin(talk(&link, &self.which, history))).await;
+        let done = until_terminated(Box::pin(talk(&link, &config, &self.which, history))).await;
         link.close().await;
         logs.end().await;
         done
@@ -85,11 +88,19 @@ impl ChatArgs {
 /// Alternates prompts and turns until the user leaves.
 async fn talk(
     link: &ConnectedClient,
+    config: &Config,
     which: &SessionChoice,
     history: Option<PathBuf>,
 ) -> anyhow::Result<Exit> {
-    let (client, interrupted) = (&link.client, interrupts()?);
-    let (talk, is_blank) = begin(client, which).await?;
+    let (client, mut interrupted) = (&link.client, interrupts()?);
+    let there = match which.go_on {
+        true => match pick::session(client, which, &mut interrupted).await? {
+            Picked::Session(session) => Some(session),
+            Picked::Nothing(exit) => return Ok(exit),
+        },
+        false => which.there(client).await?,
+    };
+    let (talk, is_blank) = begin(client, config, which, there).await?;
     // The directory of a workspace may be on another machine, but attached files are read on this
     // one.
     let dir = which
@@ -97,9 +108,13 @@ async fn talk(
         .clone()
         .filter(|_| which.workspace.is_none())
         .unwrap_or_else(|| ".".into());
+    // Without the list, `/model` completes nothing.
+    let models = client.models().await.map(|list| list.models);
+    let models = models.unwrap_or_default().into_iter();
     let keyboard = Keyboard::start(EditorSources {
         history,
         dir: dir.clone(),
+        models: models.map(|model| model.id).collect(),
     })?;
     let help = if keyboard.has_editor { " · /help" } else { "" };
     dim(&format!("{}{help}", talk.title()))?;
@@ -125,12 +140,18 @@ async fn talk(
     done
 }
 
-/// Finds or creates the session to talk to. Returns the session, and whether it is new. A new
+/// Returns the session to talk to, which is `there` or is created, and whether it is new. A new
 /// session is created before the first prompt, so that commands can already refer to it.
-async fn begin(client: &Client, which: &SessionChoice) -> anyhow::Result<(PromptTarget, bool)> {
-    if let Some(session) = which.there(client).await? {
-        return Ok((PromptTarget::with(client, &session).await?, false));
+async fn begin(
+    client: &Client,
+    config: &Config,
+    which: &SessionChoice,
+    there: Option<String>,
+) -> anyhow::Result<(PromptTarget, bool)> {
+    if let Some(session) = there {
+        return Ok((which.go_on_with(client, &session).await?, false));
     }
+    which.check_keys(config)?;
     let started = client
         .start(Start {
             prompt: None,
@@ -174,7 +195,7 @@ impl ChatSession<'_> {
             _ = self.interrupted.recv() => None,
         };
         let Some(text) = typed else {
-            return Ok(Next::Leave(Exit::Done));
+            return self.end_of_input().await;
         };
         if text.trim().is_empty() {
             return Ok(Next::Prompt);
@@ -200,9 +221,28 @@ impl ChatSession<'_> {
         }
     }
 
+    /// Leaves at the end of the input. If no person could be asked and agents wait for answers, says
+    /// how to answer.
+    async fn end_of_input(&self) -> anyhow::Result<Next> {
+        if self.is_blank || can_ask() {
+            return Ok(Next::Leave(Exit::Done));
+        }
+        let waits = open_waits(self.client, &self.talk.id).await?;
+        if waits.is_empty() {
+            return Ok(Next::Leave(Exit::Done));
+        }
+        warn(&left_open(&self.talk.name, &waits, self.is_alone));
+        Ok(Next::Leave(Exit::Waiting))
+    }
+
     async fn prompt(&mut self, text: &str) -> anyhow::Result<Next> {
-        let content: Vec<Part> = attachment::content(&self.dir, text)?;
-        let sent = self.talk.prompt(self.client, content).await?;
+        let Content { parts, missing } = attachment::content(&self.dir, text)?;
+        for name in missing {
+            warn(&format!(
+                "planck: there is no file {name}; the word is sent as it is"
+            ));
+        }
+        let sent = self.talk.prompt(self.client, parts).await?;
         self.is_blank = false;
         self.watch(&sent).await
     }

@@ -6,6 +6,9 @@ use clap_complete::Shell;
 use super::{Planck, exit::Exit, output::data};
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  planck completion bash > ~/.local/share/bash-completion/completions/planck\n  planck completion zsh > ~/.zfunc/_planck"
+)]
 pub struct Completion {
     shell: Shell,
 }

@@ -20,6 +20,9 @@ Examples:
   planck config show --origin                # where each value comes from")]
 pub enum Show {
     /// Print every value in force; secrets are only shown as set
+    #[command(
+        after_help = "Examples:\n  planck config show --changed\n  planck config show --origin"
+    )]
     Show {
         /// Add where each value came from
         #[arg(long)]

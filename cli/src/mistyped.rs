@@ -1,4 +1,4 @@
-//! Suggestions for mistyped commands.
+//! Suggestions for mistyped words.
 
 use clap::{
     Command, CommandFactory as _,
@@ -11,6 +11,26 @@ use super::Planck;
 /// first one of a prompt.
 const PROMPT: &str = "a prompt is given to a command: planck run \"What is in this folder?\"";
 
+/// What people type who know similar programs, and what does that here.
+const ELSEWHERE: [(&str, &str); 7] = [
+    ("--resume", "planck chat --continue"),
+    ("--continue", "planck chat --continue"),
+    ("-c", "planck chat --continue"),
+    ("--model", "planck chat --model P:ID"),
+    (
+        "login",
+        "keys are read from the environment or the configuration: planck init",
+    ),
+    (
+        "resume",
+        "planck chat --continue, or planck session resume NAME",
+    ),
+    (
+        "mcp",
+        "there is no MCP; programs offer tools as sidecars: planck sidecar new",
+    ),
+];
+
 /// Prints the error in the arguments, or the help or version that the user asked for, and ends the
 /// process.
 pub fn exit(error: Error) -> ! {
@@ -21,6 +41,15 @@ pub fn exit(error: Error) -> ! {
 /// `rnu`. This function finds commands that differ by a few swapped, wrong, missing or additional
 /// letters.
 fn with_suggestion(mut error: Error) -> Error {
+    if let Some(hint) = from_elsewhere(&error) {
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.remove(ContextKind::SuggestedArg);
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![hint.into()]),
+        );
+        return error;
+    }
     if error.kind() != ErrorKind::InvalidSubcommand
         || error.get(ContextKind::SuggestedSubcommand).is_some()
     {
@@ -49,6 +78,32 @@ fn with_suggestion(mut error: Error) -> Error {
     };
     error.insert(kind, suggestion);
     error
+}
+
+/// Returns the hint for a word or flag directly after `planck` that a similar program has.
+fn from_elsewhere(error: &Error) -> Option<&'static str> {
+    let word = match error.kind() == ErrorKind::UnknownArgument {
+        true => error.get(ContextKind::InvalidArg),
+        false => error.get(ContextKind::InvalidSubcommand),
+    };
+    let Some(ContextValue::String(word)) = word else {
+        return None;
+    };
+    let planck = Planck::command();
+    if command_of(error, &planck).get_name() != planck.get_name() {
+        return None;
+    }
+    let known = ELSEWHERE.iter().find(|(name, _)| name == word);
+    known.map(|(_, hint)| *hint)
+}
+
+/// Returns the name that is most similar to a word, or `None` if none is similar enough.
+pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let names = names.into_iter();
+    let likely = names.map(|name| (strsim::jaro_winkler(name, word), name));
+    let likely = likely.filter(|(likeness, _)| *likeness > 0.8);
+    let nearest = likely.max_by(|(one, _), (other, _)| one.total_cmp(other));
+    nearest.map(|(_, name)| name)
 }
 
 /// Returns the command whose subcommand is unknown, according to the usage line of the error.
@@ -98,6 +153,23 @@ mod tests {
                 "{line}: {error}"
             );
         }
+    }
+
+    #[test]
+    fn a_word_of_another_program_gets_the_way_here() {
+        for (line, way) in [
+            ("planck --resume", "planck chat --continue"),
+            ("planck login", "planck init"),
+            ("planck mcp", "planck sidecar new"),
+        ] {
+            let error = error_text(line);
+            assert!(
+                error.contains(way) && !error.contains("a prompt is given"),
+                "{line}: {error}"
+            );
+        }
+        let error = error_text("planck session --resume");
+        assert!(!error.contains("planck chat"), "{error}");
     }
 
     #[test]

@@ -27,6 +27,7 @@ Examples:
   planck nodes drain worker-2 --timeout 5m")]
 pub enum Nodes {
     /// List the nodes of the cluster
+    #[command(after_help = "Examples:\n  planck nodes ls\n  planck nodes ls --all")]
     Ls {
         /// Also those that left or died more than ten minutes ago
         #[arg(long)]
@@ -35,6 +36,7 @@ pub enum Nodes {
         output: Output,
     },
     /// Show a node
+    #[command(after_help = "Examples:\n  planck nodes show worker-2")]
     Show {
         /// Its id or its name
         node: String,
@@ -42,6 +44,9 @@ pub enum Nodes {
         output: Output,
     },
     /// Let a node hand over its agents and leave
+    #[command(
+        after_help = "Examples:\n  planck nodes drain worker-2 --timeout 5m --reason \"a new kernel\""
+    )]
     Drain {
         /// Its id or its name
         node: String,

@@ -13,6 +13,7 @@ use std::{
 use anstream::{AutoStream, ColorChoice};
 use clap::ValueEnum;
 use serde::Serialize;
+use unicode_width::UnicodeWidthStr as _;
 
 use planck_host::terminal::{Drawing, clean, clean_json, clean_line};
 
@@ -185,18 +186,15 @@ pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
         .collect();
     let all: Vec<&Vec<String>> = std::iter::once(&head).chain(&rows).collect();
     let width = |at: usize| {
-        all.iter()
-            .filter_map(|row| row.get(at))
-            .map(|cell| cell.chars().count())
-            .max()
-            .unwrap_or(0)
+        let cells = all.iter().filter_map(|row| row.get(at));
+        cells.map(|cell| cell.width()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let line = |row: &&Vec<String>| {
-        let cells = row
-            .iter()
-            .zip(&widths)
-            .map(|(cell, width)| format!("{cell:<width$}"));
+        let cells = row.iter().zip(&widths).map(|(cell, width)| {
+            let blanks = width.saturating_sub(cell.width());
+            format!("{cell}{}", " ".repeat(blanks))
+        });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
     all.iter().map(line).collect()

@@ -1,23 +1,29 @@
 //! Renders a session for the user. This module converts follow events to text for the screen, and
 //! writes nothing itself.
 
+pub mod diff;
 mod floor;
+mod flowing;
 mod line;
 mod markdown;
 mod names;
+mod preview;
+mod prose;
 mod received;
+mod running;
 mod speech;
 pub mod style;
 mod summary;
 mod tool;
 mod waits;
+mod wrap;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 
-use planck_common::{AgentId, InputId, envelope::Envelope, event::Event};
+use planck_common::{AgentId, InputId, Timestamp, envelope::Envelope, event::Event};
 
 use planck_client::{ClientError, FollowEvent, Retracted};
 use planck_host::terminal::{Drawing, clean_line};
@@ -27,7 +33,7 @@ use names::AgentNames;
 use received::ReceivedMessages;
 use speech::SpeechRenderer;
 pub use style::Style;
-pub use summary::{Summary, consumed};
+pub use summary::{Summary, consumed, rounded};
 pub use waits::{WaitLines, ended};
 
 /// The state of the screen, including which agent's text is open.
@@ -37,6 +43,8 @@ pub struct Screen {
     names: AgentNames,
     received: ReceivedMessages,
     speeches: HashMap<AgentId, SpeechRenderer>,
+    /// The reasons why the requests of agents were tried again, until a turn ends.
+    retried: HashMap<AgentId, String>,
     floor: Floor,
     pub waits: WaitLines,
     pub summary: Summary,
@@ -62,6 +70,7 @@ impl Screen {
             names: AgentNames::default(),
             received: ReceivedMessages::default(),
             speeches: HashMap::new(),
+            retried: HashMap::new(),
             floor: Floor::new(style),
             waits: WaitLines::default(),
             summary: Summary::default(),
@@ -94,15 +103,15 @@ impl Screen {
         match event {
             FollowEvent::Durable(event) if event.hidden_by.is_some() => Drawing::default(),
             FollowEvent::Durable(event) | FollowEvent::Live(event) => self.event(event),
-            FollowEvent::Retracted(retracted) => self.aside(&retraction(retracted)),
-            FollowEvent::Retrying(error) => self.aside(&format!("cannot follow for now: {error}")),
+            FollowEvent::Retracted(retracted) => self.notice(&retraction(retracted)),
+            FollowEvent::Retrying(error) => self.notice(&format!("cannot follow for now: {error}")),
             FollowEvent::CaughtUp => Drawing::default(),
         }
     }
 
     /// Returns what to write when following the session failed.
     pub fn lost(&mut self, error: &ClientError) -> Drawing {
-        self.aside(&error.to_string())
+        self.floor.close() + self.warning(&error.to_string()) + "\n"
     }
 
     /// Ends the open text. Returns what to write before any other output.
@@ -110,11 +119,24 @@ impl Screen {
         self.floor.close()
     }
 
-    fn aside(&mut self, text: &str) -> Drawing {
-        let line = self
-            .style
-            .paint(style::Paint::Warning, &style::one_line(text, usize::MAX));
-        self.floor.close() + line + "\n"
+    /// Returns the line about the tools that run, to be drawn below all other output and erased
+    /// before further output. There is none while text is open.
+    pub fn status(&self, now: Timestamp) -> Option<Drawing> {
+        let is_shown = self.style.in_place && self.floor.is_free();
+        is_shown
+            .then(|| self.floor.running.line(now, self.floor.many))
+            .flatten()
+    }
+
+    fn notice(&mut self, text: &str) -> Drawing {
+        let (line, mut out) = (self.warning(text), Drawing::default());
+        self.floor.notice(line, &mut out);
+        out
+    }
+
+    fn warning(&self, text: &str) -> Drawing {
+        self.style
+            .paint(style::Paint::Warning, &style::one_line(text, usize::MAX))
     }
 
     fn event(&mut self, envelope: &Envelope) -> Drawing {
@@ -139,14 +161,33 @@ impl Screen {
     fn pieces(&mut self, envelope: &Envelope, event: &Event) -> Vec<OutputPiece> {
         self.note(envelope, event);
         let speech = self.speeches.entry(envelope.agent_id.clone()).or_default();
+        if let Event::ToolEnd(tool) = event
+            && self.waits.was_asked(&tool.call_id)
+        {
+            speech.forget_change(&tool.call_id);
+        }
         let mut pieces = speech.apply(envelope, event, &self.names, self.style);
         pieces.extend(self.received.line(event, self.style).map(OutputPiece::Line));
         pieces.extend(self.waits.line(event, self.style).map(OutputPiece::Line));
-        pieces.extend(line::of(event, self.style, &self.names).map(OutputPiece::Line));
+        let is_repeated = self.is_repeated(&envelope.agent_id, event);
+        let line = line::of(event, is_repeated, self.style, &self.names);
+        pieces.extend(line.map(OutputPiece::Line));
         if let Some(line) = self.summary.turn_line(envelope, event, self.style) {
             pieces.push(OutputPiece::Line(line));
         }
         pieces
+    }
+
+    /// Returns whether a request is tried again for the same reason as the last time.
+    fn is_repeated(&mut self, agent: &AgentId, event: &Event) -> bool {
+        if let Event::TurnEnd(_) | Event::Error(_) = event {
+            self.retried.remove(agent);
+        }
+        let Event::Retry(retry) = event else {
+            return false;
+        };
+        let last = self.retried.insert(agent.clone(), retry.reason.clone());
+        last.as_ref() == Some(&retry.reason)
     }
 
     fn note(&mut self, envelope: &Envelope, event: &Event) {

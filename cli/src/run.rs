@@ -17,12 +17,13 @@ use super::{
     log::Logs,
     output::{Stream, json, say, warn},
     place::ConfigPlace,
-    render::{Style, consumed, style},
+    render::{Style, consumed, rounded, style},
     waits::{left_open, open_waits},
     watch::{OnWait, Sink, WatchOutcome, WorkEnd, interrupts, watch},
     which::{PromptTarget, SessionChoice},
 };
 use planck_client::Client;
+use planck_node::config::Config;
 
 /// The maximum size in bytes of a prompt on standard input. The rest of a longer input is ignored.
 const LONGEST_PROMPT: u64 = 8 * 1024 * 1024;
@@ -110,7 +111,7 @@ impl RunArgs {
             .admit(place.config_to_act(self.which.model.as_ref())?);
         let logs = Logs::start_if_asked(&config)?;
         let link = self.which.link(&config).await?;
-        let done = until_terminated(Box::pin(self.follow(&link, prompt))).await;
+        let done = until_terminated(Box::pin(self.follow(&link, &config, prompt))).await;
         link.close().await;
         logs.end().await;
         done
@@ -154,7 +155,12 @@ impl RunArgs {
         }
     }
 
-    async fn follow(&self, link: &ConnectedClient, prompt: String) -> anyhow::Result<Exit> {
+    async fn follow(
+        &self,
+        link: &ConnectedClient,
+        config: &Config,
+        prompt: String,
+    ) -> anyhow::Result<Exit> {
         let client = &link.client;
         let (mut interrupted, layout, began) = (
             interrupts()?,
@@ -165,7 +171,7 @@ impl RunArgs {
             AnswerFormat::Jsonl => Sink::Jsonl,
             AnswerFormat::Text | AnswerFormat::Json => Sink::screen(layout.transcript),
         };
-        let (talk, sent) = self.which.send(client, prompt).await?;
+        let (talk, sent) = self.which.send(client, config, prompt).await?;
         frame(layout.frame, &talk.title())?;
         let mut on_wait = self.on_wait(layout, client, &sent.session);
         let watching = watch(client, &sent, &mut interrupted, &mut sink, &mut on_wait);
@@ -215,7 +221,7 @@ impl RunArgs {
                     reason: &error.reason,
                 }),
                 waits,
-                usage,
+                usage: rounded(usage),
                 duration_ms,
             }),
             AnswerFormat::Text | AnswerFormat::Jsonl => {

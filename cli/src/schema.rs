@@ -13,6 +13,7 @@ use crate::{
 };
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  planck schema\n  planck schema event.tool_end")]
 pub struct SchemaArgs {
     /// The name of a schema; by default a list of all names
     name: Option<String>,

@@ -55,6 +55,9 @@ enum ServeCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  planck serve key\n  planck serve key ci              # a key of its own for a caller"
+)]
 struct KeyArgs {
     /// The name of the caller, which the log shows. Without it, prints the front's own key
     name: Option<String>,

@@ -3,6 +3,7 @@
 mod adopt;
 mod change;
 mod export;
+pub mod glance;
 mod list;
 mod look;
 mod prune;
@@ -24,10 +25,16 @@ pub use change::PromptTiming;
 pub use look::{AGENT_COLUMNS, agent_row, agents};
 
 #[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Examples:
+  planck session ls                       # the sessions, with what they are about
+  planck session show bold-oak
+  planck session attach bold-oak          # what happens in it from now on")]
 pub enum SessionCommand {
     /// List sessions, the most recently used first
     Ls(list::Ls),
     /// Show a session with its agents
+    #[command(after_help = "Examples:\n  planck session show bold-oak")]
     Show {
         session: String,
         #[command(flatten)]
@@ -56,6 +63,7 @@ pub enum SessionCommand {
         output: EventOutput,
     },
     /// Abort the running turns of all its agents
+    #[command(after_help = "Examples:\n  planck session abort bold-oak")]
     Abort { session: String },
     /// Hide a message and all after it, or list the messages to go back to
     #[command(
@@ -69,12 +77,16 @@ pub enum SessionCommand {
         to: Option<Seq>,
     },
     /// Continue an interrupted or closed session; without NATS this stays until its work has ended
+    #[command(after_help = "Examples:\n  planck session resume bold-oak")]
     Resume { session: String },
     /// Stop its agents, and keep it
+    #[command(after_help = "Examples:\n  planck session close bold-oak")]
     Close { session: String },
     /// Remove a session and its log
+    #[command(after_help = "Examples:\n  planck session rm bold-oak grey-fern")]
     Rm { sessions: Vec<String> },
     /// Remove closed sessions that were not used for a long time
+    #[command(after_help = "Examples:\n  planck session prune --older-than 30d --dry-run")]
     Prune {
         /// How long: 30d, 12h, …
         #[arg(long, value_name = "TIME")]
@@ -84,6 +96,7 @@ pub enum SessionCommand {
         dry_run: bool,
     },
     /// Write the whole log, one JSON line per event
+    #[command(after_help = "Examples:\n  planck session export bold-oak > bold-oak.jsonl")]
     Export { session: String },
     /// Take over sessions of another folder as closed: those that an earlier version stored in this
     /// one, or of a moved project

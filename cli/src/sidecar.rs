@@ -32,6 +32,7 @@ pub enum SidecarCommand {
     /// Write a starter project for a sidecar
     New(new::NewSidecar),
     /// List the sidecars that nodes have found
+    #[command(after_help = "Examples:\n  planck sidecar ls")]
     Ls {
         #[command(flatten)]
         output: Output,
@@ -47,6 +48,7 @@ pub enum SidecarCommand {
 /// with a number `seconds` is assumed to run that long, and one with a number `times` to return an
 /// answer that grows with it; name others with --slow and --large.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  planck sidecar conform calculator -- python calculator.py")]
 pub struct Conform {
     /// The sidecar's name
     name: String,

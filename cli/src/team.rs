@@ -34,11 +34,15 @@ pub enum TeamCommand {
     /// Write a starter template for a team
     New(new::NewTeam),
     /// List the templates of this machine
+    #[command(after_help = "Examples:\n  planck team ls")]
     Ls {
         #[command(flatten)]
         output: Output,
     },
     /// Show everything that is wrong with templates
+    #[command(
+        after_help = "Examples:\n  planck team validate\n  planck team validate examples/teams/build-a-cli"
+    )]
     Validate {
         /// Folders, files or names; by default every template
         teams: Vec<String>,
@@ -46,6 +50,9 @@ pub enum TeamCommand {
         output: Output,
     },
     /// Start a session with a team that waits for a prompt
+    #[command(
+        after_help = "Examples:\n  planck team start build-a-cli --session word-tool\n  planck run --session word-tool \"A tool that counts words\""
+    )]
     Start {
         /// A folder or file with a TEAM.json, or the name of a template
         team: String,

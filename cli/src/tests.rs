@@ -13,25 +13,21 @@ fn the_arguments_are_consistent() {
 
 #[test]
 fn the_help_of_each_command_has_examples() {
-    let without = ["schema", "completion", "help"];
-    let planck = Planck::command();
-    for command in planck
-        .get_subcommands()
-        .filter(|command| !without.contains(&command.get_name()))
-    {
-        let after = command
-            .get_after_help()
-            .map(ToString::to_string)
-            .unwrap_or_default();
-        let of_its_own = command
-            .get_subcommands()
-            .any(|command| command.get_after_help().is_some());
-        assert!(
-            after.contains("Examples:") || of_its_own,
-            "the help of `planck {}` has no example",
-            command.get_name()
-        );
-    }
+    assert_has_examples("", &Planck::command());
+}
+
+fn assert_has_examples(above: &str, command: &clap::Command) {
+    let name = format!("{above} {}", command.get_name());
+    let after = command.get_after_help().map(ToString::to_string);
+    assert!(
+        after.is_some_and(|after| after.contains("Examples:")),
+        "the help of `{}` has no example",
+        name.trim()
+    );
+    let below = command.get_subcommands();
+    below
+        .filter(|command| command.get_name() != "help" && !command.is_hide_set())
+        .for_each(|command| assert_has_examples(&name, command));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The commands `planck waits` and `planck answer`.
 
+mod names;
 mod watch;
 
 use clap::Args;
@@ -10,10 +11,11 @@ use planck_common::{
 };
 use serde_json::value::{RawValue, to_raw_value};
 
+use self::names::WaiterNames;
 use super::{
     exit::{Exit, NotFound, UsageError},
     link::ConnectedClient,
-    output::{Output, say, warn},
+    output::{Format, Output, say, warn},
     place::ConfigPlace,
     render::style::{counted, cut, duration},
 };
@@ -75,10 +77,14 @@ impl WaitsArgs {
         }
         let link = ConnectedClient::look(&config).await?;
         let waits = every_wait(&link.client, open(self.session)).await;
+        let mut names = WaiterNames::default();
+        if let (Ok(waits), Format::Table) = (&waits, self.output.output) {
+            names.learn(&link.client, waits).await;
+        }
         link.close().await;
         let waits = waits?;
         let length = short(&waits);
-        let rows = waits.iter().map(|wait| row(wait, length)).collect();
+        let rows = waits.iter().map(|wait| row(wait, length, &names)).collect();
         self.output
             .list(&waits, &["wait", "kind", "for", "session", "what"], rows)?;
         Ok(Exit::Done)
@@ -91,11 +97,15 @@ impl AnswerArgs {
         let link = ConnectedClient::answer(&config).await?;
         let answered = self.answer(&link.client).await;
         let is_of_store = link.is_of_store();
+        let mut names = WaiterNames::default();
+        if let (Ok((_, wait)), true) = (&answered, is_of_store) {
+            names.learn(&link.client, std::slice::from_ref(wait)).await;
+        }
         link.close().await;
         let (decision, wait) = answered?;
         say(&format!("{}: {}\n", decision.name(), wait.title))?;
         if is_of_store {
-            let session = &wait.session_id;
+            let session = names.session(&wait);
             warn(&format!(
                 "planck: the answer is stored; the session continues where it is open, or with `planck chat --session {session}`"
             ));
@@ -264,13 +274,13 @@ fn short(waits: &[WaitRow]) -> usize {
     SHORT.max(longest.map_or(0, |same| same + 1))
 }
 
-fn row(wait: &WaitRow, length: usize) -> Vec<String> {
+fn row(wait: &WaitRow, length: usize, names: &WaiterNames) -> Vec<String> {
     let age = Timestamp::now().millis_since(wait.opened_at);
     vec![
         wait.id.chars().take(length).collect(),
         wait.kind.name().into(),
         duration(age),
-        wait.session_id.chars().take(length).collect(),
+        names.of(wait),
         cut(&wait.title, 80),
     ]
 }

@@ -79,6 +79,7 @@ pub async fn attach(
                     return Ok(Exit::Failed);
                 }
             },
+            () = next_second(sink.shows_time()) => sink.tick()?,
             _ = interrupted.recv() => {
                 sink.rest()?;
                 return Ok(Exit::Done);
@@ -103,6 +104,10 @@ pub async fn watch(
             event = watching.follow.next() => watching.shown(event)?,
             found = &mut watching.work => watching.found(found)?,
             () = is_late(watching.ended.is_some()) => Next::Leave,
+            () = next_second(watching.sink.shows_time()) => {
+                watching.sink.tick()?;
+                Next::Continue
+            }
             event = next_question(watching.on_wait) => watching.asked(event, interrupted).await?,
             _ = interrupted.recv() => watching.interrupt(interrupted).await?,
         };
@@ -134,6 +139,14 @@ async fn next_question(on_wait: &mut OnWait) -> AskEvent {
 async fn is_late(has_ended: bool) {
     match has_ended {
         true => sleep(LATE).await,
+        false => std::future::pending().await,
+    }
+}
+
+/// Waits for a second, if the time that a tool has run is shown.
+async fn next_second(is_shown: bool) {
+    match is_shown {
+        true => sleep(Duration::from_secs(1)).await,
         false => std::future::pending().await,
     }
 }

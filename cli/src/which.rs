@@ -1,21 +1,26 @@
 //! Decides to which session a prompt is sent, and how a new session is created.
 
+mod keys;
+mod target;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
 use futures_util::StreamExt as _;
 use planck_common::{
-    AgentId, InputId, SessionId, SessionName,
-    command::{AgentRow, ListSessions, Prompt, SessionInfo, SessionRow, Start},
+    InputId, SessionName,
+    command::{ChangeModel, ListSessions, SessionInfo, SessionRow, Start},
     message::Part,
     reply::Code,
-    spec::{AgentRole, Member},
+    spec::Member,
 };
 
+pub use self::target::{PromptTarget, orchestrator};
 use super::{
     exit::{NotFound, UsageError},
     link::ConnectedClient,
+    model,
     output::warn,
     permissions::ModeChoice,
     waits::own_name,
@@ -36,7 +41,8 @@ pub struct SessionChoice {
     /// A team: a folder or file with a TEAM.json, or the name of a template
     #[arg(long, value_name = "DIR|FILE|NAME")]
     pub team: Option<String>,
-    /// The model of agents that name none, as provider:model
+    /// The model of agents that name none, as provider:model; in an existing session, the new model
+    /// of its lead
     #[arg(long, value_name = "P:ID")]
     pub model: Option<String>,
     /// The session to continue, or the name of a new one
@@ -54,64 +60,6 @@ pub struct SessionChoice {
     /// Which tool calls of a new session run at once
     #[arg(long, value_name = "MODE", value_enum)]
     pub permissions: Option<ModeChoice>,
-}
-
-/// A session that accepts prompts, with its model and agents.
-#[derive(Debug, Clone)]
-pub struct PromptTarget {
-    pub id: SessionId,
-    pub name: SessionName,
-    pub orchestrator: AgentId,
-    /// The model of the orchestrator as `provider:model`.
-    pub model: String,
-    /// The names of the agents. The orchestrator is the first.
-    pub agents: Vec<String>,
-}
-
-impl PromptTarget {
-    pub async fn with(client: &Client, session: &str) -> anyhow::Result<Self> {
-        let info = client.session(session).await?;
-        let orchestrator = orchestrator(&info)
-            .with_context(|| format!("session {} has no agent", info.name))?
-            .clone();
-        let model = client.agent(&orchestrator.id).await?.model;
-        let others = info
-            .agents
-            .iter()
-            .filter(|agent| agent.id != orchestrator.id)
-            .map(|agent| agent.name.clone());
-        Ok(Self {
-            model: format!("{}:{}", model.provider, model.id),
-            agents: std::iter::once(orchestrator.name.clone())
-                .chain(others)
-                .collect(),
-            orchestrator: orchestrator.id,
-            id: info.id,
-            name: info.name,
-        })
-    }
-
-    /// Returns the title of the session, for example `session bold-oak · model anthropic:claude-…`.
-    pub fn title(&self) -> String {
-        let team = match self.agents.as_slice() {
-            [] | [_] => String::new(),
-            agents => format!(" · team {}", agents.join(", ")),
-        };
-        format!("session {} · model {}{team}", self.name, self.model)
-    }
-
-    /// Sends a prompt to the session.
-    pub async fn prompt(&self, client: &Client, content: Vec<Part>) -> anyhow::Result<Sent> {
-        let prompt = Prompt {
-            text: None,
-            content: Some(content),
-            prompt_id: None,
-            mode: Default::default(),
-            agent: None,
-            by: own_name(),
-        };
-        Ok(client.prompt(&self.id, prompt).await?.into())
-    }
 }
 
 impl SessionChoice {
@@ -141,13 +89,15 @@ impl SessionChoice {
     pub async fn send(
         &self,
         client: &Client,
+        config: &Config,
         text: String,
     ) -> anyhow::Result<(PromptTarget, Sent)> {
         if let Some(session) = self.there(client).await? {
-            let talk = PromptTarget::with(client, &session).await?;
+            let talk = self.go_on_with(client, &session).await?;
             let sent = talk.prompt(client, vec![Part::text(text)]).await?;
             return Ok((talk, sent));
         }
+        self.check_keys(config)?;
         let prompt_id = InputId::mint();
         let start = Start {
             prompt: Some(text),
@@ -162,6 +112,22 @@ impl SessionChoice {
             from: started.seq + 1,
         };
         Ok((PromptTarget::with(client, &started.session_id).await?, sent))
+    }
+
+    /// Returns an existing session for prompts. A model on the command line becomes that of its
+    /// orchestrator.
+    pub async fn go_on_with(&self, client: &Client, session: &str) -> anyhow::Result<PromptTarget> {
+        let mut talk = PromptTarget::with(client, session).await?;
+        if let Some(model) = self.model.as_ref().filter(|model| **model != talk.model) {
+            let (provider, model_id) = model::parse(model);
+            let change = ChangeModel {
+                provider,
+                model_id,
+                base_url: None,
+            };
+            talk.change_model(client, &change).await?;
+        }
+        Ok(talk)
     }
 
     /// Returns the existing session that the flags select, or `None` for a new one.
@@ -182,19 +148,31 @@ impl SessionChoice {
         }
     }
 
-    /// Returns the most recently used session of the directory and workspace that the flags select.
-    /// Fails if none of the [`LATEST`] most recently used sessions is there.
+    /// Returns the session of the directory and workspace that was used last.
     async fn last_here(&self, client: &Client) -> anyhow::Result<String> {
+        let mut latest = self.used_here(client, 1).await?.into_iter();
+        let latest = latest.next().map(|(_, info)| info.id.to_string());
+        latest.map_or_else(|| Err(self.none_here()?.into()), Ok)
+    }
+
+    /// Returns the error if no session was started in the directory.
+    pub fn none_here(&self) -> anyhow::Result<NotFound> {
         let dir = self.directory()?;
-        let mut rows = every_session(
-            client,
-            &ListSessions {
-                state: None,
-                limit: None,
-                after: None,
-            },
-        )
-        .await?;
+        let way_out = "start one with `planck run \"…\"`, or name one with --session; `planck session ls` lists them";
+        Ok(NotFound(format!(
+            "no session was started in {dir}; {way_out}"
+        )))
+    }
+
+    /// Returns the most recently used sessions of the directory and workspace that the flags select,
+    /// at most `most`. Only the [`LATEST`] most recently used sessions are considered.
+    pub async fn used_here(
+        &self,
+        client: &Client,
+        most: usize,
+    ) -> anyhow::Result<Vec<(SessionRow, SessionInfo)>> {
+        let dir = self.directory()?;
+        let mut rows = every_session(client, &ListSessions::default()).await?;
         rows.sort_by_key(|row| std::cmp::Reverse(row.updated_at));
         let is_here = |info: &SessionInfo| {
             info.dir == dir
@@ -203,18 +181,14 @@ impl SessionChoice {
                     .as_ref()
                     .is_none_or(|workspace| *workspace == info.workspace)
         };
-        let infos = rows
-            .into_iter()
-            .take(LATEST)
-            .map(|row| async move { client.session(&row.id).await.ok() });
-        let mut infos = std::pin::pin!(futures_util::stream::iter(infos).buffered(8));
-        while let Some(info) = infos.next().await {
-            if let Some(info) = info.filter(is_here) {
-                return Ok(info.id.to_string());
-            }
-        }
-        let way_out = "start one with `planck run \"…\"`, or name one with --session; `planck session ls` lists them";
-        Err(NotFound(format!("no session was started in {dir}; {way_out}")).into())
+        let infos = rows.into_iter().take(LATEST).map(|row| async move {
+            let info = client.session(&row.id).await.ok()?;
+            Some((row, info))
+        });
+        let infos = futures_util::stream::iter(infos).buffered(8);
+        let here = infos.filter_map(|found| async move { found });
+        let here = here.filter(|(_, info)| std::future::ready(is_here(info)));
+        Ok(here.take(most).collect().await)
     }
 
     /// Returns an error if there are flags that apply only to a new session.
@@ -318,13 +292,7 @@ impl SessionChoice {
     fn team(&self) -> anyhow::Result<(Option<String>, Option<Vec<Member>>)> {
         // A name without a provider refers to an entry in the node's configuration or to a model of
         // its default provider.
-        let model = self
-            .model
-            .as_deref()
-            .map(|model| match model.split_once(':') {
-                Some((provider, id)) => (Some(provider.to_owned()), id.to_owned()),
-                None => (None, model.to_owned()),
-            });
+        let model = self.model.as_deref().map(model::parse);
         let mut members = match &self.team {
             Some(team) if Path::new(team).exists() => {
                 team::load(&TemplateFile::typed(team.as_ref()))?.members
@@ -358,15 +326,6 @@ impl SessionChoice {
             .into_string()
             .map_err(|_| anyhow::anyhow!("the directory's name is not plain text"))
     }
-}
-
-/// Returns the agent that receives the session's prompts: the orchestrator, or the first agent if
-/// there is no orchestrator.
-pub fn orchestrator(info: &SessionInfo) -> Option<&AgentRow> {
-    info.agents
-        .iter()
-        .find(|agent| agent.role == AgentRole::Orchestrator)
-        .or(info.agents.first())
 }
 
 /// Returns all sessions that match a filter, reading them page by page.

@@ -104,7 +104,7 @@ fn it_builds_a_program_whose_test_passes() {
         "● coder",
         "task for tester: ",
         "FAIL: expected 3 words",
-        "edit count.sh: wc -l → wc -w",
+        "- wc -l\n  │ + wc -w\n",
         "count_test.sh:",
     ] {
         assert!(told.contains(words), "no {words:?} in\n{told}");

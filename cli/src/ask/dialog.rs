@@ -10,9 +10,9 @@ use serde_json::value::RawValue;
 use super::{
     keys::Key,
     line::{LineInput, LineStep},
-    request,
 };
 use crate::{
+    permissions,
     render::{
         Style,
         style::{Paint, cut},
@@ -320,7 +320,7 @@ impl Dialog {
                 let session = rule.map(|rule| {
                     format!(
                         "a  allow it, and every later call of {}",
-                        request::rule(rule)
+                        permissions::calls_of(rule)
                     )
                 });
                 ["y  allow this call".to_owned()]

@@ -3,24 +3,17 @@
 
 use planck_common::{
     command::WaitRow,
-    permission::Rule,
     wait::{ChangeKind, ProtectedChange, WaitKind},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
-use unicode_width::UnicodeWidthChar as _;
 
 use crate::render::{
     Style,
+    diff::{self, FIRST_LINES, Mark, MarkedLine as Line},
     style::{Paint, counted, one_line},
 };
-use planck_host::terminal::{Drawing, clean};
-
-/// The number of lines of a request that are shown at first. A key shows all of them.
-const FIRST_LINES: usize = 24;
-
-/// The number of equal lines that are shown before and after a change.
-const CONTEXT: usize = 3;
+use planck_host::terminal::Drawing;
 
 /// The tool call that a request is about.
 #[derive(Debug, Deserialize)]
@@ -31,17 +24,6 @@ struct CallRequest<'a> {
     #[serde(default)]
     why: Option<String>,
 }
-
-/// A line of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mark {
-    Plain,
-    Note,
-    Removed,
-    Added,
-}
-
-type Line = (Mark, String);
 
 /// Renders a wait. `args` are arguments that replace those of the wait, and `agent` is the name of
 /// the agent that waits, if the session has several.
@@ -124,20 +106,6 @@ pub fn whole(wait: &WaitRow, args: Option<&RawValue>, style: Style) -> Drawing {
         .collect()
 }
 
-/// Returns the words that describe which calls a rule allows.
-pub fn rule(rule: &Rule) -> String {
-    let tool = rule.tool.as_deref().unwrap_or("any tool");
-    let fields = [
-        ("command", rule.command.as_deref()),
-        ("path", rule.path.as_deref()),
-        ("sidecar", rule.sidecar.as_deref()),
-    ];
-    let fields = fields
-        .into_iter()
-        .filter_map(|(name, value)| Some(format!(" with {name} `{}`", one_line(value?, 80))));
-    format!("{}{}", one_line(tool, 40), fields.collect::<String>())
-}
-
 /// Returns the text that follows the tool's name, and the lines below it.
 fn described(tool: &str, args: &RawValue) -> (String, Vec<Line>) {
     let Ok(Value::Object(args)) = serde_json::from_str(args.get()) else {
@@ -147,7 +115,7 @@ fn described(tool: &str, args: &RawValue) -> (String, Vec<Line>) {
     match (tool, text("path"), text("command")) {
         ("edit", Some(path), _) => {
             let (old, new) = (text("old_string"), text("new_string"));
-            let lines = diff(old.unwrap_or_default(), new.unwrap_or_default());
+            let lines = diff::hunks(old.unwrap_or_default(), new.unwrap_or_default());
             let rest = others(&args, &["path", "old_string", "new_string"]);
             (path.into(), [lines, rest].concat())
         }
@@ -209,76 +177,9 @@ fn plain(text: &str) -> Vec<Line> {
         .collect()
 }
 
-/// Returns the lines that are removed and added, with a few of the equal lines around them.
-fn diff(old: &str, new: &str) -> Vec<Line> {
-    let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
-    let pairs = old.iter().zip(&new);
-    let before = pairs.take_while(|(one, other)| one == other).count();
-    let room = old.len().min(new.len()) - before;
-    let pairs = old.iter().rev().zip(new.iter().rev()).take(room);
-    let after = pairs.take_while(|(one, other)| one == other).count();
-    let middle = |lines: &[&str], mark: Mark| -> Vec<Line> {
-        let end = lines.len() - after;
-        let changed = lines.get(before..end).unwrap_or_default();
-        changed
-            .iter()
-            .map(|line| (mark, (*line).to_owned()))
-            .collect()
-    };
-    let equal = |lines: Option<&[&str]>| -> Vec<Line> {
-        let lines = lines.unwrap_or_default().iter();
-        lines
-            .map(|line| (Mark::Plain, (*line).to_owned()))
-            .collect()
-    };
-    let shown_after = old.len() - after..(old.len() - after + CONTEXT).min(old.len());
-    [
-        equal(old.get(before.saturating_sub(CONTEXT)..before)),
-        middle(&old, Mark::Removed),
-        middle(&new, Mark::Added),
-        equal(old.get(shown_after)),
-    ]
-    .concat()
-}
-
-/// Draws a line with a bar at its left, on as many rows as it needs. A row of a request therefore
-/// never looks like a line of Planck itself.
+/// Draws a line on as many rows as it needs.
 fn draw((mark, text): &Line, style: Style) -> Drawing {
-    let (sign, paint) = match mark {
-        Mark::Plain => (" ", None),
-        Mark::Note => (" ", Some(Paint::Dim)),
-        Mark::Removed => ("-", Some(Paint::Bad)),
-        Mark::Added => ("+", Some(Paint::Good)),
-    };
-    let text = clean(&text.replace('\t', "    ")).into_owned();
-    let mut drawing = Drawing::default();
-    for row in rows(&text, style.width.saturating_sub(6).max(20)) {
-        let row = format!("{sign} {row}");
-        drawing += &style.paint(Paint::Dim, "  │ ");
-        drawing += &match paint {
-            Some(paint) => style.paint(paint, &row),
-            None => Drawing::text(&row),
-        };
-        drawing += "\n";
-    }
-    drawing
-}
-
-/// Cuts a text into rows of at most this many columns.
-fn rows(text: &str, columns: usize) -> Vec<String> {
-    let (mut rows, mut used) = (vec![String::new()], 0);
-    for c in text.chars() {
-        let width = c.width().unwrap_or(1);
-        if used + width > columns {
-            rows.push(String::new());
-            used = 0;
-        }
-        used += width;
-        if let Some(row) = rows.last_mut() {
-            row.push(c);
-        }
-    }
-    rows
+    diff::whole(*mark, text, style)
 }
 
 #[cfg(test)]
@@ -390,15 +291,5 @@ mod tests {
                 .as_str()
                 .contains("rm")
         );
-    }
-
-    #[test]
-    fn rule_is_described_by_its_fields() {
-        let of = |value: Value| rule(&serde_json::from_value(value).unwrap());
-        assert_eq!(
-            of(json!({ "tool": "bash", "command": "git push", "action": "allow" })),
-            "bash with command `git push`"
-        );
-        assert_eq!(of(json!({ "tool": "read", "action": "allow" })), "read");
     }
 }

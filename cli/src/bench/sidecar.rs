@@ -30,6 +30,7 @@ const WARM_UP: usize = 200;
 /// Starts a sidecar at a nats-server of its own, and calls one of its tools: bare and through the
 /// runtime, in turns
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  planck bench sidecar")]
 pub struct SidecarBench {
     /// The sidecar's name
     name: String,

@@ -1,7 +1,10 @@
 //! Attaches the files that a prompt names with `@`. A text file becomes a text part, an image
 //! becomes an image part, and a PDF file becomes a file part.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use planck_common::message::{MediaSource, Part};
@@ -17,33 +20,95 @@ const MOST_TEXT: u64 = 256 * 1024;
 /// The maximum size in bytes of an attached image or PDF file. Encoded as base64, it fits into a
 /// prompt of 8 MiB.
 const MOST_DATA: u64 = 5 * 1024 * 1024;
+/// What may follow the name of a file in a sentence.
+const PUNCTUATION: &[char] = &['.', ',', ';', ':', '!', '?', ')'];
+
+/// A prompt with the files that it names.
+#[derive(Debug)]
+pub struct Content {
+    pub parts: Vec<Part>,
+    /// The words that look like the names of files and are none.
+    pub missing: Vec<String>,
+}
+
+/// A name after `@`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct NamedFile<'a> {
+    name: &'a str,
+    /// Whether the name is in quotes, so that it is certainly meant as one.
+    is_quoted: bool,
+}
 
 /// Returns the parts of a prompt: its text, and the files that it names.
-pub fn content(dir: &Path, text: &str) -> Result<Vec<Part>, UsageError> {
-    let mut parts = vec![Part::text(text)];
-    let mut named: Vec<&str> = text
-        .split_whitespace()
-        .filter_map(|word| word.strip_prefix('@'))
-        .collect();
-    named.sort_unstable();
-    named.dedup();
-    for name in named {
-        let path = dir.join(name);
-        // `@` also begins words that are not paths, such as the name of a user or a decorator.
-        if name.is_empty() || path.symlink_metadata().is_err() {
+pub fn content(dir: &Path, text: &str) -> Result<Content, UsageError> {
+    let (mut parts, mut missing) = (vec![Part::text(text)], Vec::new());
+    let mut attached = BTreeSet::new();
+    for file in named(text) {
+        let refused = |why: &dyn std::fmt::Display| {
+            UsageError(format!("cannot attach {}: {why}", clean_line(file.name)))
+        };
+        let Some(name) = file.existing(dir) else {
+            if file.is_quoted {
+                return Err(refused(&"there is no such file"));
+            }
+            if file.is_like_a_file() && !missing.iter().any(|known| known == file.name) {
+                missing.push(file.name.to_owned());
+            }
+            continue;
+        };
+        if !attached.insert(name) {
             continue;
         }
-        let refused = |why: &dyn std::fmt::Display| {
-            UsageError(format!("cannot attach {}: {why}", clean_line(name)))
-        };
         if parts.len() > MOST_FILES {
             return Err(refused(&format!(
                 "a prompt takes {MOST_FILES} files; name folders in words instead"
             )));
         }
-        parts.push(part(name, &path).map_err(|why| refused(&why))?);
+        parts.push(part(name, &dir.join(name)).map_err(|why| refused(&why))?);
     }
-    Ok(parts)
+    Ok(Content { parts, missing })
+}
+
+/// Returns the names after `@` at the beginning of words.
+fn named(text: &str) -> Vec<NamedFile<'_>> {
+    let starts = text.match_indices('@').filter(|(at, _)| {
+        let before = text
+            .get(..*at)
+            .and_then(|before| before.chars().next_back());
+        before.is_none_or(char::is_whitespace)
+    });
+    let names = starts.filter_map(|(at, _)| {
+        let rest = text.get(at + 1..)?;
+        let quoted = rest.strip_prefix('"').and_then(|rest| rest.split_once('"'));
+        let (name, is_quoted) = match quoted {
+            Some((name, _)) if !name.contains('\n') => (name, true),
+            Some(_) | None => (
+                rest.split_whitespace()
+                    .next()
+                    .filter(|_| !rest.starts_with(char::is_whitespace))?,
+                false,
+            ),
+        };
+        Some(NamedFile { name, is_quoted })
+    });
+    names.filter(|file| !file.name.is_empty()).collect()
+}
+
+impl<'a> NamedFile<'a> {
+    /// Returns the name of an existing file, without the punctuation that follows it in a sentence.
+    fn existing(&self, dir: &Path) -> Option<&'a str> {
+        let exists = |name: &&str| !name.is_empty() && dir.join(name).symlink_metadata().is_ok();
+        let bare = self.name.trim_end_matches(PUNCTUATION);
+        let bare = Some(bare).filter(|_| !self.is_quoted);
+        Some(self.name).filter(exists).or(bare.filter(exists))
+    }
+
+    /// Returns whether the word has a folder or an extension. Other words after `@` are names of
+    /// people or decorators.
+    fn is_like_a_file(&self) -> bool {
+        let name = self.name.trim_end_matches(PUNCTUATION);
+        name.contains(['/', '.'])
+    }
 }
 
 fn part(name: &str, path: &Path) -> Result<Part, FileRefused> {
@@ -102,13 +167,16 @@ mod tests {
         let write =
             |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
         write("a.txt", b"words");
+        write("two words.txt", b"blanks");
         write("b.png", b"\x89PNG\r\n");
         write("c.pdf", b"%PDF-1.7");
-        let parts = content(
+        let content = content(
             folder.path(),
-            "look at @a.txt, @a.txt @b.png @c.pdf and tell @somebody",
+            "look at @a.txt, @a.txt @b.png @c.pdf @\"two words.txt\" and tell @somebody of @gone.txt.",
         )
         .unwrap();
+        let Content { parts, missing } = content;
+        assert_eq!(missing, ["gone.txt."]);
         let kinds: Vec<&str> = parts
             .iter()
             .map(|part| match part {
@@ -117,7 +185,10 @@ mod tests {
                 Part::Thinking { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } => "other",
             })
             .collect();
-        assert_eq!(kinds, ["text", "text", "image/png", "application/pdf"]);
+        assert_eq!(
+            kinds,
+            ["text", "text", "image/png", "application/pdf", "text"]
+        );
         assert!(
             matches!(parts.get(1), Some(Part::Text { text, .. }) if text.contains("--- a.txt ---\nwords\n"))
         );
@@ -137,12 +208,13 @@ mod tests {
             ("folder", "folder"),
             ("long", "larger"),
             ("binary", "UTF-8"),
+            ("\"no file\"", "no such file"),
         ] {
             let refused = content(folder.path(), &format!("see @{name}"))
                 .unwrap_err()
                 .to_string();
             assert!(
-                refused.contains(name) && refused.contains(why),
+                refused.contains(name.trim_matches('"')) && refused.contains(why),
                 "{name}: {refused}"
             );
         }

@@ -11,17 +11,27 @@ const MOST: usize = 2_000;
 const OFFERED: usize = 200;
 
 /// Returns the position of the last word in the typed text, and the words that can replace it.
-/// There are none for a word that does not begin with `@`.
+/// There are none for a word that does not begin with `@`. A name with blanks is in quotes.
 pub fn files(dir: &Path, typed: &str) -> (usize, Vec<String>) {
+    let quoted = typed.rfind("@\"").filter(|at| {
+        let is_first = typed
+            .get(..*at)
+            .is_some_and(|before| before.is_empty() || before.ends_with(char::is_whitespace));
+        is_first && typed.get(at + 2..).is_some_and(|rest| !rest.contains('"'))
+    });
+    if let Some(start) = quoted {
+        let path = typed.get(start + 2..).unwrap_or_default();
+        return (start, names(dir, path, true).unwrap_or_default());
+    }
     let word = typed.rsplit(char::is_whitespace).next().unwrap_or(typed);
     let start = typed.len() - word.len();
     match word.strip_prefix('@') {
-        Some(path) => (start, names(dir, path).unwrap_or_default()),
+        Some(path) => (start, names(dir, path, false).unwrap_or_default()),
         None => (start, Vec::new()),
     }
 }
 
-fn names(dir: &Path, path: &str) -> Option<Vec<String>> {
+fn names(dir: &Path, path: &str, is_quoted: bool) -> Option<Vec<String>> {
     let (folder, begun) = path
         .rsplit_once('/')
         .map_or(("", path), |(folder, begun)| (folder, begun));
@@ -35,15 +45,18 @@ fn names(dir: &Path, path: &str) -> Option<Vec<String>> {
     let fits = |(name, kind): (String, EntryKind)| {
         let is_meant =
             name.starts_with(begun) && (begun.starts_with('.') || !name.starts_with('.'));
-        // A name with a space would end the word. A name with control characters could look like a
-        // different name in the list.
-        let is_plain = !name.contains(char::is_whitespace) && clean_line(&name) == name;
-        let end = match kind {
-            EntryKind::Folder => "/",
-            EntryKind::File => "",
+        // A name with control characters could look like a different name in the list.
+        let is_plain = !name.contains('"') && clean_line(&name) == name;
+        let (end, closing) = match kind {
+            EntryKind::Folder => ("/", ""),
+            EntryKind::File => ("", "\""),
             EntryKind::Link | EntryKind::Other(_) => return None,
         };
-        (is_meant && is_plain).then(|| format!("@{folder}{name}{end}"))
+        let word = match is_quoted || name.contains(char::is_whitespace) {
+            true => format!("@\"{folder}{name}{end}{closing}"),
+            false => format!("@{folder}{name}{end}"),
+        };
+        (is_meant && is_plain).then_some(word)
     };
     let mut names: Vec<String> = entries.into_iter().filter_map(fits).take(OFFERED).collect();
     names.sort();
@@ -77,6 +90,10 @@ mod tests {
                 vec!["@main.rs".into(), "@make.sh".into(), "@more/".into()]
             )
         );
+        assert_eq!(offered("@t"), (0, vec!["@\"two words\"".into()]));
+        assert_eq!(offered("a @\"two w"), (2, vec!["@\"two words\"".into()]));
+        assert_eq!(offered("@\"mo"), (0, vec!["@\"more/".into()]));
+        assert_eq!(offered("@\"two words\" m"), (13, Vec::new()));
         assert_eq!(offered("@more/d"), (0, vec!["@more/deep.txt".into()]));
         assert_eq!(offered("@.h"), (0, vec!["@.hidden".into()]));
         assert_eq!(offered("mail me@m"), (5, Vec::new()));

@@ -45,6 +45,8 @@ pub struct EditorSources {
     pub history: Option<PathBuf>,
     /// The directory that relative paths after `@` start from.
     pub dir: PathBuf,
+    /// The models that `/model` completes.
+    pub models: Vec<String>,
 }
 
 impl Keyboard {
@@ -55,7 +57,8 @@ impl Keyboard {
         let read = move || {
             let mut next: Box<ReadLine> = match has_editor {
                 true => {
-                    let mut editor = Editor::new(sources.dir, History::open(sources.history));
+                    let history = History::open(sources.history);
+                    let mut editor = Editor::new(sources.dir, sources.models, history);
                     Box::new(move |begin| editor.line(PROMPT, begin))
                 }
                 false => Box::new(line),

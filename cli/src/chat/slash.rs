@@ -1,13 +1,13 @@
 //! The commands of a chat: lines that begin with `/` and a word of letters. Such a line is never
 //! sent to a model.
 
-use planck_common::{
-    Seq,
-    command::{ChangeModel, SessionInfo},
-};
+use planck_common::{Seq, command::SessionInfo};
 
 use crate::{
+    mistyped::nearest,
+    model,
     output::{or_dash, say},
+    permissions,
     render::{consumed, style::counted},
     session::{agents, rewind},
     which::PromptTarget,
@@ -16,7 +16,8 @@ use planck_client::Client;
 
 const HELP: &str = "\
 /help              these lines
-/model [P:ID]      the model of the lead; with a name, another one from now on
+/model [P:ID]      the models that are known; with a name, the lead uses it from now on
+/permissions       which calls run, ask or are refused, and what answers have allowed
 /team              the agents
 /session           the session, and how to go on with it elsewhere
 /abort             end what runs; also while it runs
@@ -24,8 +25,10 @@ const HELP: &str = "\
 /cost              the tokens and the cost of the session
 /quit              leave; the session stays
 @path              attaches a file: text, an image or a PDF. Tab completes it.
+@\"a path\"          the same for a name with blanks
 A line that ends with \\ goes on in the next. Pasted lines are one prompt.
-Ctrl-C ends a turn, empties the line, or leaves. A line that begins with a space is no command.
+Ctrl-C ends a turn or empties the line; twice on an empty line it leaves, like Ctrl-D.
+A line that begins with a space is no command.
 ";
 
 /// A parsed command with its argument.
@@ -33,6 +36,7 @@ Ctrl-C ends a turn, empties the line, or leaves. A line that begins with a space
 pub enum SlashCommand<'a> {
     Help,
     Model(Option<&'a str>),
+    Permissions,
     Team,
     Session,
     Abort,
@@ -43,8 +47,16 @@ pub enum SlashCommand<'a> {
 }
 
 impl<'a> SlashCommand<'a> {
-    pub const NAMES: [&'static str; 8] = [
-        "abort", "cost", "help", "model", "quit", "rewind", "session", "team",
+    pub const NAMES: [&'static str; 9] = [
+        "abort",
+        "cost",
+        "help",
+        "model",
+        "permissions",
+        "quit",
+        "rewind",
+        "session",
+        "team",
     ];
 
     /// Parses a line as a command. Returns `None` if the line does not begin with `/`, or if its
@@ -62,6 +74,7 @@ impl<'a> SlashCommand<'a> {
         Some(match name {
             "help" => Self::Help,
             "model" => Self::Model(argument),
+            "permissions" => Self::Permissions,
             "team" => Self::Team,
             "session" => Self::Session,
             "abort" => Self::Abort,
@@ -76,8 +89,13 @@ impl<'a> SlashCommand<'a> {
     pub async fn perform(self, client: &Client, talk: &mut PromptTarget) -> anyhow::Result<bool> {
         match self {
             Self::Help => say(HELP)?,
-            Self::Model(None) => say(&format!("{}\n", talk.model))?,
+            Self::Model(None) => {
+                let models = client.models().await?.models;
+                let now = format!("the model is {}\n", talk.model);
+                say(&(model::list(&models) + &now + "change it with /model P:ID\n"))?;
+            }
             Self::Model(Some(model)) => change_model(client, talk, model).await?,
+            Self::Permissions => say(&permissions::of_session(client, &talk.id).await?)?,
             Self::Team => say(&agents(&client.session(&talk.id).await?.agents))?,
             Self::Session => say(&about(&client.session(&talk.id).await?))?,
             Self::Abort => match client
@@ -105,30 +123,21 @@ impl<'a> SlashCommand<'a> {
             ))?,
             Self::Quit => return Ok(true),
             Self::Unknown(name) => {
-                say(&format!("there is no /{name}; /help lists the commands\n"))?
+                let hint = match nearest(name, Self::NAMES) {
+                    Some(near) => format!("did you mean /{near}?"),
+                    None => "/help lists the commands".to_owned(),
+                };
+                say(&format!("there is no /{name}; {hint}\n"))?
             }
         }
         Ok(false)
     }
 }
 
-async fn change_model(client: &Client, talk: &mut PromptTarget, model: &str) -> anyhow::Result<()> {
-    let (provider, model_id) = match model.split_once(':') {
-        Some((provider, id)) => (Some(provider.to_owned()), id.to_owned()),
-        None => (None, model.to_owned()),
-    };
-    let model = client
-        .change_model(
-            &talk.orchestrator,
-            &ChangeModel {
-                provider,
-                model_id,
-                base_url: None,
-            },
-        )
-        .await?
-        .model;
-    talk.model = format!("{}:{}", model.provider, model.id);
+async fn change_model(client: &Client, talk: &mut PromptTarget, name: &str) -> anyhow::Result<()> {
+    let models = client.models().await?.models;
+    let change = model::choose(&models, &talk.model, name)?;
+    talk.change_model(client, &change).await?;
     Ok(say(&format!("the model is {} from now on\n", talk.model))?)
 }
 

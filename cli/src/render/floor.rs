@@ -6,8 +6,9 @@ use std::collections::VecDeque;
 use planck_common::{AgentId, CallId};
 
 use super::{
-    markdown::Markdown,
-    style::{ERASE_LINE, Paint, RESET, Style},
+    flowing::FlowingText,
+    running::{RunningTool, RunningTools},
+    style::{Paint, RESET, Style},
 };
 use planck_host::terminal::Drawing;
 
@@ -21,11 +22,10 @@ pub enum OutputPiece {
     },
     /// The end of the text.
     Rest,
+    /// The end of the agent's turn. None of its tools runs any more.
+    Over,
     Line(Drawing),
-    ToolBegins {
-        call: CallId,
-        line: Drawing,
-    },
+    ToolBegins(RunningTool),
     ToolEnds {
         call: CallId,
         line: Drawing,
@@ -47,19 +47,21 @@ pub struct Floor {
     style: Style,
     /// Whether more than one agent is known. Only then are names shown.
     pub many: bool,
+    pub running: RunningTools,
     /// The agents in the order of their first output, which determines their colours.
     agents: Vec<AgentId>,
     speaker: Option<AgentId>,
     holder: Option<AgentId>,
     waiting: Waiting,
-    /// The renderer for the Markdown of the current agent's text, or `None` if the output has no
-    /// colours or its lines cannot be overwritten.
-    markdown: Option<Markdown>,
+    /// What shows the open text, or `None` if lines cannot be overwritten. Then text is written as it
+    /// arrives.
+    flowing: Option<FlowingText>,
+    /// The lines that belong below the end of the current line of text.
+    notices: Vec<Drawing>,
     mid_line: bool,
     /// The number of line ends that were received but are written only if more text follows.
     held_back: usize,
     thinking: bool,
-    open_tool: Option<CallId>,
 }
 
 impl Floor {
@@ -67,16 +69,22 @@ impl Floor {
         Self {
             style,
             many: false,
+            running: RunningTools::new(style),
             agents: Vec::new(),
             speaker: None,
             holder: None,
             waiting: Waiting::default(),
-            markdown: (style.colour && style.in_place).then(|| Markdown::new(style)),
+            flowing: style.in_place.then(|| FlowingText::new(style)),
+            notices: Vec::new(),
             mid_line: false,
             held_back: 0,
             thinking: false,
-            open_tool: None,
         }
+    }
+
+    /// Returns whether no text is open, so that a line may be written.
+    pub fn is_free(&self) -> bool {
+        self.holder.is_none() && !self.mid_line
     }
 
     /// Writes a part of an agent's output, or buffers it until the current agent's text has ended
@@ -105,6 +113,15 @@ impl Floor {
         out
     }
 
+    /// Writes a line that is not about an agent. An open text is not cut within a line.
+    pub fn notice(&mut self, line: Drawing, out: &mut Drawing) {
+        match (self.is_free(), &mut self.flowing) {
+            (true, _) => *out += &(line + "\n"),
+            (false, Some(flowing)) => *out += &flowing.interject(&line),
+            (false, None) => self.notices.push(line),
+        }
+    }
+
     fn hand_over(&mut self, out: &mut Drawing) {
         self.end_line(out);
         self.holder = None;
@@ -118,11 +135,14 @@ impl Floor {
             OutputPiece::Flow { thinking, text } => self.flow(agent, name, thinking, &text, out),
             OutputPiece::Rest if self.holder.is_some() => self.hand_over(out),
             OutputPiece::Rest => {}
+            OutputPiece::Over => self.running.end_all(agent),
+            OutputPiece::Line(line) if self.holder.is_some() => self.notice(line, out),
             OutputPiece::Line(line) => self.line(agent, name, &line, out),
-            OutputPiece::ToolBegins { call, line } => {
-                self.tool_begins(agent, name, call, &line, out)
+            OutputPiece::ToolBegins(tool) => self.running.begin(agent, name, tool),
+            OutputPiece::ToolEnds { call, line } => {
+                self.running.end(&call);
+                self.line(agent, name, &line, out);
             }
-            OutputPiece::ToolEnds { call, line } => self.tool_ends(agent, name, &call, &line, out),
         }
     }
 
@@ -130,8 +150,8 @@ impl Floor {
         if self.holder.is_none() || self.thinking != thinking {
             self.end_line(out);
         }
-        if !thinking && self.markdown.is_some() {
-            return self.draw_markdown(agent, name, text, out);
+        if self.flowing.is_some() {
+            return self.flow_in_lines(agent, name, thinking, text, out);
         }
         // Models often put empty lines at the beginning and the end of a text. These are removed.
         let text = if self.mid_line {
@@ -149,6 +169,11 @@ impl Floor {
         if thinking && !self.mid_line && self.style.colour {
             *out += &Drawing::control(Paint::Dim.code());
         }
+        if self.held_back > 0 && !self.notices.is_empty() {
+            *out += "\n";
+            self.held_back -= 1;
+            self.write_notices(out);
+        }
         *out += "\n"
             .repeat(std::mem::replace(&mut self.held_back, ends))
             .as_str();
@@ -158,16 +183,21 @@ impl Floor {
         self.holder = Some(agent.clone());
     }
 
-    fn draw_markdown(&mut self, agent: &AgentId, name: &str, text: &str, out: &mut Drawing) {
+    fn flow_in_lines(
+        &mut self,
+        agent: &AgentId,
+        name: &str,
+        thinking: bool,
+        text: &str,
+        out: &mut Drawing,
+    ) {
         if !text.trim().is_empty() {
             self.header(agent, name, out);
         }
-        (self.thinking, self.holder) = (false, Some(agent.clone()));
-        *out += &self
-            .markdown
-            .as_mut()
-            .map(|markdown| markdown.push(text))
-            .unwrap_or_default();
+        (self.thinking, self.holder) = (thinking, Some(agent.clone()));
+        if let Some(flowing) = &mut self.flowing {
+            *out += &flowing.push(thinking, text);
+        }
     }
 
     fn line(&mut self, agent: &AgentId, name: &str, line: &Drawing, out: &mut Drawing) {
@@ -177,46 +207,16 @@ impl Floor {
         *out += "\n";
     }
 
-    fn tool_begins(
-        &mut self,
-        agent: &AgentId,
-        name: &str,
-        call: CallId,
-        line: &Drawing,
-        out: &mut Drawing,
-    ) {
-        if !self.style.in_place {
-            return;
+    fn write_notices(&mut self, out: &mut Drawing) {
+        for line in std::mem::take(&mut self.notices) {
+            *out += &(line + "\n");
         }
-        self.end_line(out);
-        self.header(agent, name, out);
-        *out += line;
-        self.mid_line = true;
-        self.open_tool = Some(call);
-    }
-
-    fn tool_ends(
-        &mut self,
-        agent: &AgentId,
-        name: &str,
-        call: &CallId,
-        line: &Drawing,
-        out: &mut Drawing,
-    ) {
-        if self.open_tool.as_ref() == Some(call) {
-            self.open_tool = None;
-            self.mid_line = false;
-            *out += &Drawing::control(ERASE_LINE);
-        }
-        self.line(agent, name, line, out);
     }
 
     fn end_line(&mut self, out: &mut Drawing) {
-        *out += &self
-            .markdown
-            .as_mut()
-            .map(Markdown::finish)
-            .unwrap_or_default();
+        if let Some(flowing) = &mut self.flowing {
+            *out += &flowing.finish();
+        }
         if self.mid_line {
             if self.thinking && self.style.colour {
                 *out += &Drawing::control(RESET);
@@ -226,7 +226,7 @@ impl Floor {
         self.mid_line = false;
         self.held_back = 0;
         self.thinking = false;
-        self.open_tool = None;
+        self.write_notices(out);
     }
 
     fn header(&mut self, agent: &AgentId, name: &str, out: &mut Drawing) {
@@ -250,10 +250,9 @@ impl OutputPiece {
     fn weight(&self) -> usize {
         match self {
             Self::Flow { text, .. } => text.len(),
-            Self::Line(line) | Self::ToolBegins { line, .. } | Self::ToolEnds { line, .. } => {
-                line.size()
-            }
-            Self::Rest => 1,
+            Self::Line(line) | Self::ToolEnds { line, .. } => line.size(),
+            Self::ToolBegins(tool) => tool.what.len(),
+            Self::Rest | Self::Over => 1,
         }
     }
 }

@@ -10,12 +10,13 @@ use super::{
 };
 use planck_host::terminal::Drawing;
 
-/// Returns the line for an event, or `None` if the event takes no line.
-pub fn of(event: &Event, style: Style, names: &AgentNames) -> Option<Drawing> {
+/// Returns the line for an event, or `None` if the event takes no line. `is_repeated` says that the
+/// event has the same reason as the one before, so that it is not repeated.
+pub fn of(event: &Event, is_repeated: bool, style: Style, names: &AgentNames) -> Option<Drawing> {
     let (paint, text) = match event {
         Event::TurnEnd(end) => ended(end)?,
         Event::Error(error) => (Paint::Bad, format!("✗ {} ({})", error.reason, error.code)),
-        Event::Retry(retry) => (Paint::Warning, retried(retry)),
+        Event::Retry(retry) => (Paint::Warning, retried(retry, is_repeated)),
         Event::Warning(warning) => (Paint::Warning, format!("! {}", warning.message)),
         Event::ToolProgress(progress) => (Paint::Dim, progressed(progress)),
         Event::MessageQueued(queued) => (Paint::Dim, waiting(queued, names)),
@@ -69,9 +70,13 @@ pub fn of(event: &Event, style: Style, names: &AgentNames) -> Option<Drawing> {
     Some(style.paint(paint, &format!("  {}", one_line(&text, width))))
 }
 
-fn retried(retry: &Retry) -> String {
+fn retried(retry: &Retry, is_repeated: bool) -> String {
     let wait = duration(retry.delay_ms);
-    format!("↻ try {} in {wait}: {}", retry.attempt, retry.reason)
+    let reason = match is_repeated {
+        true => "the same again",
+        false => &retry.reason,
+    };
+    format!("↻ try {} in {wait}: {reason}", retry.attempt)
 }
 
 fn progressed(progress: &ToolProgress) -> String {

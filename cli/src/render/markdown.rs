@@ -7,9 +7,12 @@
 
 mod inline;
 
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use unicode_width::UnicodeWidthStr as _;
 
-use super::style::{ERASE_LINE, Paint, Style};
+use super::{
+    preview::Preview,
+    style::{Paint, Style},
+};
 use inline::InlineText;
 use planck_host::terminal::Drawing;
 
@@ -29,19 +32,19 @@ pub struct Markdown {
     /// Whether an empty line is written before the next block.
     has_gap: bool,
     has_begun: bool,
-    is_previewed: bool,
+    preview: Preview,
 }
 
 /// The opening line of a code block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct CodeFence {
+pub struct CodeFence {
     mark: char,
     length: usize,
     indent: usize,
 }
 
 impl CodeFence {
-    fn of(line: &str) -> Option<Self> {
+    pub fn of(line: &str) -> Option<Self> {
         let text = line.trim_start();
         let mark = text
             .chars()
@@ -58,7 +61,7 @@ impl CodeFence {
         })
     }
 
-    fn is_closed_by(self, line: &str) -> bool {
+    pub fn is_closed_by(self, line: &str) -> bool {
         let text = line.trim();
         text.chars().all(|c| c == self.mark) && text.chars().count() >= self.length
     }
@@ -73,14 +76,14 @@ impl Markdown {
             fence: None,
             has_gap: false,
             has_begun: false,
-            is_previewed: false,
+            preview: Preview::default(),
         }
     }
 
     /// Adds text. Returns the drawing of the blocks that the text completes, and a preview of the
     /// incomplete block.
     pub fn push(&mut self, text: &str) -> Drawing {
-        let mut out = self.erase();
+        let mut out = self.preview.erase();
         for piece in text.split_inclusive('\n') {
             self.line.push_str(piece);
             if piece.ends_with('\n') || self.line.len() > LONGEST_BLOCK {
@@ -88,13 +91,13 @@ impl Markdown {
                 self.take(line.trim_end_matches(['\n', '\r']), &mut out);
             }
         }
-        self.preview(&mut out);
+        self.draw_preview(&mut out);
         out
     }
 
     /// Returns the drawing of the remaining text, and resets the state for the next text.
     pub fn finish(&mut self) -> Drawing {
-        let mut out = self.erase();
+        let mut out = self.preview.erase();
         let line = std::mem::take(&mut self.line);
         if !line.trim().is_empty() {
             self.take(&line, &mut out);
@@ -104,41 +107,20 @@ impl Markdown {
         out
     }
 
-    fn erase(&mut self) -> Drawing {
-        match std::mem::take(&mut self.is_previewed) {
-            true => Drawing::control(ERASE_LINE),
-            false => Drawing::default(),
-        }
+    /// Draws a line above the incomplete block, of which only the preview is on the screen.
+    pub fn interject(&mut self, line: &Drawing) -> Drawing {
+        let mut out = self.preview.erase() + line.clone() + "\n";
+        self.draw_preview(&mut out);
+        out
     }
 
-    /// Draws as much of the end of the incomplete block as fits on one line.
-    fn preview(&mut self, out: &mut Drawing) {
+    fn draw_preview(&mut self, out: &mut Drawing) {
         let text = if self.line.trim().is_empty() {
             self.block.lines().last().unwrap_or_default()
         } else {
             &self.line
         };
-        let mut room = self.style.width.saturating_sub(2);
-        let tail: Vec<char> = text
-            .chars()
-            .rev()
-            .take_while(|c| {
-                let width = c.width().unwrap_or(8);
-                let fits = width <= room;
-                room = room.saturating_sub(width);
-                fits
-            })
-            .collect();
-        if tail.is_empty() {
-            return;
-        }
-        let tail: String = tail
-            .into_iter()
-            .rev()
-            .map(|c| if c == '\t' { ' ' } else { c })
-            .collect();
-        *out += &self.style.paint(Paint::Dim, &tail);
-        self.is_previewed = true;
+        self.preview.draw(text, self.style, out);
     }
 
     /// Processes a complete line. Draws a line of code at once, and other text when its block is
@@ -204,7 +186,7 @@ impl Markdown {
         } else if let Some(item) = ListItem::of(&block) {
             let mark = self.style.paint(Paint::Dim, &item.mark);
             *out += &(Drawing::text(&" ".repeat(item.indent)) + mark + " ");
-            *out += &self.paragraph(item.text, &" ".repeat(item.indent + item.mark.width() + 1));
+            *out += &self.indented(item.text, item.indent + item.mark.width() + 1);
         } else if block.lines().all(|line| line.trim_start().starts_with('>')) {
             let inner: String = block
                 .lines()
@@ -218,25 +200,31 @@ impl Markdown {
                 .collect();
             let mark = self.style.paint(Paint::Dim, "│ ");
             for line in inner.lines() {
-                *out += &(mark.clone() + self.paragraph(line, ""));
+                *out += &(mark.clone() + self.paragraph(line, 2, &mark));
             }
         } else if block.trim_start().starts_with('|') && block.lines().count() > 1 {
             *out += &inline::table(&block, self.style);
         } else {
             let indent = block.len() - block.trim_start_matches(' ').len();
             *out += " ".repeat(indent).as_str();
-            *out += &self.paragraph(&block, &" ".repeat(indent));
+            *out += &self.indented(&block, indent);
         }
     }
 
-    /// Draws the text of a block. All lines except the first get the indentation.
-    fn paragraph(&self, text: &str, indent: &str) -> Drawing {
+    /// Draws the text of a block, whose first line begins in the column `indent`.
+    fn indented(&self, text: &str, indent: usize) -> Drawing {
+        self.paragraph(text, indent, &Drawing::text(&" ".repeat(indent)))
+    }
+
+    /// Draws the text of a block. All lines except the first begin with `lead`, which takes `indent`
+    /// columns.
+    fn paragraph(&self, text: &str, indent: usize, lead: &Drawing) -> Drawing {
         // The parser would treat indented text as code.
         let text: String = text
             .lines()
             .map(|line| line.trim_start().to_owned() + "\n")
             .collect();
-        InlineText::of(&text, self.style, indent).drawing + "\n"
+        InlineText::of(&text).wrapped(self.style, indent, lead) + "\n"
     }
 }
 
@@ -299,6 +287,7 @@ impl<'a> ListItem<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::render::style::ERASE_LINE;
 
     const STYLE: Style = Style {
         colour: true,
@@ -366,6 +355,33 @@ mod tests {
     }
 
     #[test]
+    fn prose_is_broken_between_words_and_code_is_not() {
+        let words = "word ".repeat(14);
+        let long = "x".repeat(70);
+        let text = format!(
+            "{words}**{words}end**\n\n- {words}\n\n> {words}\n\n```\n{words}\n```\nsee {long}"
+        );
+        let line = "word ".repeat(12);
+        let expected = [
+            line.trim_end(),
+            &format!("word word ␛[1m{}␛[0m", "word ".repeat(10).trim_end()),
+            "␛[1mword word word word end␛[0m",
+            "",
+            &format!("␛[2m•␛[0m {}", "word ".repeat(11).trim_end()),
+            "  word word word",
+            "",
+            &format!("␛[2m│ ␛[0m{}", "word ".repeat(11).trim_end()),
+            "␛[2m│ ␛[0mword word word",
+            "",
+            &format!("␛[36m{words}␛[0m"),
+            "see",
+            &long,
+            "",
+        ];
+        assert_eq!(drawn(&text, 1000), expected.join("\n"));
+    }
+
+    #[test]
     fn text_that_a_parser_would_drop_is_kept() {
         for text in [
             "<!-- one\ntwo -->",
@@ -375,6 +391,7 @@ mod tests {
         ] {
             assert_eq!(drawn(text, 1000).trim_end(), text);
         }
+        assert_eq!(drawn("one\n> two", 1000), "one\ntwo\n");
     }
 
     #[test]

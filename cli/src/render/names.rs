@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use planck_common::AgentId;
 
-use super::style::one_line;
 use planck_host::terminal::clean_line;
 
-/// How many characters of an agent's id are shown if its name is unknown.
-const OF_AN_ID: usize = 12;
+/// How many characters of an agent's id are shown if its name is unknown. They are its last ones,
+/// because an id begins with the time, and agents that begin together would look the same.
+const OF_AN_ID: usize = 8;
 
 #[derive(Debug, Default)]
 pub struct AgentNames(HashMap<AgentId, String>);
@@ -23,10 +23,11 @@ impl AgentNames {
     }
 
     pub fn of(&self, agent: &AgentId) -> String {
-        self.0
-            .get(agent)
-            .cloned()
-            .unwrap_or_else(|| one_line(agent, OF_AN_ID))
+        self.0.get(agent).cloned().unwrap_or_else(|| {
+            let id: &str = agent;
+            let from = id.len().saturating_sub(OF_AN_ID);
+            clean_line(id.get(from..).unwrap_or(id)).into_owned()
+        })
     }
 
     /// Returns the name of the agent to which the argument of a tool call refers by id or name.

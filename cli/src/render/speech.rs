@@ -10,9 +10,13 @@ use planck_common::{
     message::{Message, MessageRole, Part},
 };
 
+use unicode_width::UnicodeWidthStr as _;
+
 use super::{
+    diff::{MarkedLine, below_its_call},
     floor::OutputPiece,
     names::AgentNames,
+    running::RunningTool,
     style::{Paint, Style, cut, duration, one_line},
     tool,
 };
@@ -24,7 +28,15 @@ pub struct SpeechRenderer {
     request: (i64, u32, u32),
     /// The text that was written for each part of the reply.
     shown: BTreeMap<usize, ShownText>,
-    tools: HashMap<CallId, String>,
+    tools: HashMap<CallId, BegunCall>,
+}
+
+/// A tool call whose end is not known yet.
+#[derive(Debug, Default)]
+struct BegunCall {
+    what: String,
+    /// The lines that the call changes, if it edits a file.
+    change: Vec<MarkedLine>,
 }
 
 /// The text of a part that was written, and the number of characters before it that were missed.
@@ -67,11 +79,16 @@ impl SpeechRenderer {
             Event::Message(saved) if saved.message.role == MessageRole::Assistant => {
                 self.settle(envelope, &saved.message, style)
             }
-            Event::ToolStart(tool) => self.tool_begins(tool, names, style),
+            Event::ToolStart(tool) => self.tool_begins(envelope, tool, names),
             Event::ToolEnd(tool) => self.tool_ends(tool, style),
-            Event::TurnEnd(_) | Event::Error(_) | Event::Retry(_) | Event::AgentStopped(_) => {
+            Event::Retry(_) => {
                 self.shown.clear();
                 vec![OutputPiece::Rest]
+            }
+            Event::TurnEnd(_) | Event::Error(_) | Event::AgentStopped(_) => {
+                self.shown.clear();
+                self.tools.clear();
+                vec![OutputPiece::Rest, OutputPiece::Over]
             }
             Event::Message(_)
             | Event::TurnStart(_)
@@ -169,40 +186,47 @@ impl SpeechRenderer {
         pieces
     }
 
+    /// Leaves out the lines that a call changes, because they were shown already.
+    pub fn forget_change(&mut self, call: &CallId) {
+        if let Some(begun) = self.tools.get_mut(call) {
+            begun.change.clear();
+        }
+    }
+
     fn tool_begins(
         &mut self,
+        envelope: &Envelope,
         tool: &ToolStart,
         names: &AgentNames,
-        style: Style,
     ) -> Vec<OutputPiece> {
-        let what = tool::call(&tool.name, tool.args.get(), names);
-        let line = style.paint(
-            Paint::Dim,
-            &format!("  ▸ {}", one_line(&what, style.width.saturating_sub(4))),
-        );
-        self.tools.insert(tool.call_id.clone(), what);
-        vec![
-            OutputPiece::Rest,
-            OutputPiece::ToolBegins {
-                call: tool.call_id.clone(),
-                line,
-            },
-        ]
+        let args = tool.args.get();
+        let begun = BegunCall {
+            what: tool::call(&tool.name, args, names),
+            change: tool::change(&tool.name, args),
+        };
+        let running = RunningTool {
+            call: tool.call_id.clone(),
+            what: begun.what.clone(),
+            began: envelope.at,
+        };
+        self.tools.insert(tool.call_id.clone(), begun);
+        vec![OutputPiece::Rest, OutputPiece::ToolBegins(running)]
     }
 
     fn tool_ends(&mut self, tool: &ToolEnd, style: Style) -> Vec<OutputPiece> {
-        let what = self
-            .tools
-            .remove(&tool.call_id)
-            .unwrap_or_else(|| clean_line(&tool.name).into_owned());
+        let begun = self.tools.remove(&tool.call_id);
+        let BegunCall { what, change } = begun.unwrap_or_else(|| BegunCall {
+            what: clean_line(&tool.name).into_owned(),
+            change: Vec::new(),
+        });
         let (mark, paint) = if tool.error {
             ("✗", Paint::Bad)
         } else {
             ("✓", Paint::Good)
         };
         let took = duration(tool.duration_ms);
-        let between = "  ✓ ".chars().count() + "  ".chars().count() * 2;
-        let room = style.width.saturating_sub(took.chars().count() + between);
+        let between = "  ✓ ".width() + "  ".width() * 2;
+        let room = style.width.saturating_sub(took.width() + between);
         let result = if tool.error {
             one_line(&tool.result, style.width)
         } else {
@@ -210,16 +234,16 @@ impl SpeechRenderer {
         };
         // The call's arguments are shortened to make room for its result, but they keep at least
         // half of the line.
-        let what = one_line(
-            &what,
-            room.saturating_sub(result.chars().count()).max(room / 2),
-        );
-        let result = cut(&result, room.saturating_sub(what.chars().count()));
+        let what = one_line(&what, room.saturating_sub(result.width()).max(room / 2));
+        let result = cut(&result, room.saturating_sub(what.width()));
         let rest = style.paint(
             if tool.error { Paint::Bad } else { Paint::Dim },
             format!("{took}  {result}").trim_end(),
         );
-        let line = Drawing::text("  ") + style.paint(paint, mark) + format!(" {what}  ") + rest;
+        let mut line = Drawing::text("  ") + style.paint(paint, mark) + format!(" {what}  ") + rest;
+        if !tool.error {
+            line += &below_its_call(&change, style);
+        }
         vec![OutputPiece::ToolEnds {
             call: tool.call_id.clone(),
             line,

@@ -1,9 +1,11 @@
 //! Colours, widths, and formats for numbers and durations.
 
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
 use crate::output::Stream;
 use planck_host::terminal::{Drawing, clean};
 
-/// The capabilities of an output, and its width in characters.
+/// The capabilities of an output, and its width in columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
     pub colour: bool,
@@ -26,7 +28,7 @@ impl Style {
         Self {
             colour: stream.has_colours(),
             in_place: stream.is_terminal() && !is_dumb,
-            width: width.clamp(40, 200),
+            width: width.clamp(20, 200),
         }
     }
 
@@ -92,20 +94,25 @@ impl Paint {
     }
 }
 
-/// Replaces control characters, joins the lines, and cuts the result to a width in characters.
+/// Replaces control characters, joins the lines, and cuts the result to a width in columns.
 pub fn one_line(text: &str, width: usize) -> String {
     let words = clean(text).split_whitespace().collect::<Vec<_>>().join(" ");
     cut(&words, width)
 }
 
+/// Cuts a text to a width in columns of the terminal.
 pub fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
+    if text.width() <= width {
         return text.into();
     }
-    text.chars()
-        .take(width.saturating_sub(1))
-        .chain(['…'])
-        .collect()
+    let mut room = width.saturating_sub(1);
+    let first = text.chars().take_while(|c| {
+        let width = c.width().unwrap_or(0);
+        let fits = width <= room;
+        room = room.saturating_sub(width);
+        fits
+    });
+    first.chain(['…']).collect()
 }
 
 /// Formats a duration as `950 ms`, `12.3 s` or `4 m 05 s`.

@@ -56,6 +56,14 @@ impl Summary {
     }
 }
 
+/// Returns the usage with its cost rounded to a millionth of a cent. A sum of costs has further
+/// digits, which are those of the arithmetic.
+pub fn rounded(usage: Usage) -> Usage {
+    const PARTS: f64 = 1e8;
+    let cost_usd = (usage.cost_usd * PARTS).round() / PARTS;
+    Usage { cost_usd, ..usage }
+}
+
 /// Formats tokens and cost as `1,204 tokens in (90 % cached) · 330 out · $0.0123`.
 pub fn consumed(usage: &Usage) -> String {
     let prompt = usage.context_tokens();
@@ -73,4 +81,21 @@ pub fn consumed(usage: &Usage) -> String {
         count(prompt),
         count(usage.output_tokens)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_written_without_the_digits_of_the_arithmetic() {
+        let sum: f64 = [0.000_334, 0.001].iter().sum::<f64>() + 3e-19;
+        for (cost_usd, written) in [(0.1 + 0.2, "0.3"), (sum, "0.001334"), (0.0, "0.0")] {
+            let usage = rounded(Usage {
+                cost_usd,
+                ..Usage::default()
+            });
+            assert_eq!(serde_json::to_string(&usage.cost_usd).unwrap(), written);
+        }
+    }
 }

@@ -114,11 +114,24 @@ impl Stage {
         );
     }
 
+    /// Returns the status this many seconds after the last event.
+    fn status(&self, seconds: i64) -> Option<String> {
+        let now = Timestamp::from_millis(self.at + seconds * 1_000);
+        let status = self.screen.status(now)?;
+        Some(status.as_str().replace('\x1b', "␛"))
+    }
+
     fn end(mut self) -> String {
         self.drawn += self.screen.rest().as_str();
         self.drawn.replace('\x1b', "␛").replace('\r', "␍")
     }
 }
+
+const TERMINAL: Style = Style {
+    colour: true,
+    in_place: true,
+    width: 60,
+};
 
 fn plain() -> Style {
     Style::plain(60)
@@ -162,7 +175,7 @@ fn a_turn_of_one_agent_is_rendered() {
       › What is in here?
     I will look. Now.
       ✓ read src/main.rs  1.2 s  2 lines: fn main() {
-      ✗ edit x old_string=long long long …  1.2 s  no match in x
+      ✗ edit x  1.2 s  no match in x
     Hm.
     A program.
       5.5 s · 4,000 tokens in (75 % cached) · 330 out · $0.0123
@@ -260,6 +273,62 @@ fn other_events_are_a_line_each() {
 }
 
 #[test]
+fn an_edit_is_shown_as_a_change_unless_a_person_was_asked_about_it() {
+    let mut stage = Stage::new(plain(), &["lead"]);
+    let args =
+        json!({"path": "a.rs", "old_string": "fn a() {}\nold\n", "new_string": "fn a() {}\nnew\n"});
+    for call in ["c1", "c2", "c3"] {
+        stage.tool("lead", call, "edit", args.clone());
+    }
+    let asked = planck_common::CallId::parse("c3").unwrap();
+    stage.screen.waits.learn(&asked, "edit: a.rs");
+    stage.tool_ends("lead", "c1", "edited a.rs", false);
+    stage.tool_ends("lead", "c2", "cannot edit a.rs", true);
+    stage.tool_ends("lead", "c3", "edited a.rs", false);
+    insta::assert_snapshot!(stage.end(), @r"
+      ✓ edit a.rs  1.2 s  edited a.rs
+      │   fn a() {}
+      │ - old
+      │ + new
+      ✗ edit a.rs  1.2 s  cannot edit a.rs
+      ✓ edit a.rs  1.2 s  edited a.rs
+    ");
+}
+
+#[test]
+fn a_notice_stands_between_lines_of_text() {
+    let warning = json!({"code": "x", "message": "look"});
+    let written = Style {
+        colour: false,
+        ..TERMINAL
+    };
+    for (style, shown) in [
+        (TERMINAL, "One.\n  ! look\n\nA sentence that ends.\n"),
+        (written, "One.\n  ! look\n\nA sentence that ends.\n"),
+        (
+            plain(),
+            "One.\n\nA sentence that ends.\n  ! look\n\nMore.\n",
+        ),
+    ] {
+        let mut stage = Stage::new(style, &["lead"]);
+        stage.text("lead", 0, "One.\n\nA sentence");
+        stage.tell("lead", EventKind::Warning, warning.clone());
+        stage.text("lead", 16, " that ends.\n\n");
+        if style == plain() {
+            stage.text("lead", 29, "More.");
+        }
+        let drawn = stage.end().replace("␛[33m", "").replace("␛[0m", "");
+        let lines = drawn.split('\n');
+        let visible = lines.map(|line| line.rsplit("␍␛[2K").next().unwrap_or(line));
+        assert_eq!(
+            visible.collect::<Vec<_>>().join("\n"),
+            shown,
+            "{style:?}: {drawn:?}"
+        );
+    }
+}
+
+#[test]
 fn errors_are_never_cut() {
     let mut stage = Stage::new(plain(), &["lead"]);
     let reason = format!("{}: its cause", "connection refused ".repeat(20));
@@ -282,15 +351,34 @@ fn errors_are_never_cut() {
 }
 
 #[test]
-fn on_a_terminal_a_tools_line_is_drawn_over_and_thinking_is_dim() {
-    let mut stage = Stage::new(
-        Style {
-            colour: true,
-            in_place: true,
-            width: 60,
-        },
-        &["lead"],
-    );
+fn reason_is_not_repeated_for_each_try() {
+    let mut stage = Stage::new(plain(), &["lead"]);
+    for (attempt, reason) in [
+        (2, "refused"),
+        (3, "refused"),
+        (4, "too slow"),
+        (5, "too slow"),
+    ] {
+        stage.tell(
+            "lead",
+            EventKind::Retry,
+            json!({"attempt": attempt, "delay_ms": 1500, "reason": reason}),
+        );
+    }
+    let error = json!({"reason": "too slow", "code": "x", "retryable": false, "inputs": []});
+    stage.tell("lead", EventKind::Error, error);
+    insta::assert_snapshot!(stage.end(), @r"
+      ↻ try 2 in 1.5 s: refused
+      ↻ try 3 in 1.5 s: the same again
+      ↻ try 4 in 1.5 s: too slow
+      ↻ try 5 in 1.5 s: the same again
+      ✗ too slow (x)
+    ");
+}
+
+#[test]
+fn on_a_terminal_thinking_is_dim_and_the_status_shows_what_runs() {
+    let mut stage = Stage::new(TERMINAL, &["lead"]);
     stage.tell(
         "lead",
         EventKind::ThinkingDelta,
@@ -301,12 +389,15 @@ fn on_a_terminal_a_tools_line_is_drawn_over_and_thinking_is_dim() {
         EventKind::TextDelta,
         json!({"text": "Well", "part": 1, "offset": 0}),
     );
+    assert_eq!(stage.status(9), None, "text is open");
     stage.tool("lead", "c1", "bash", json!({"command": "ls"}));
+    assert_eq!(stage.status(3).unwrap(), "␛[2m  ▸ bash ls  3 s␛[0m");
     stage.tool_ends("lead", "c1", "a\nb", false);
+    assert_eq!(stage.status(9), None);
     insta::assert_snapshot!(stage.end(), @r"
-    ␛[2mHm␛[0m
+    ␛[2mHm␛[0m␍␛[2K␛[2mHm␛[0m
     ␛[2mWell␛[0m␍␛[2KWell
-    ␛[2m  ▸ bash ls␛[0m␍␛[2K  ␛[32m✓␛[0m bash ls  ␛[2m1.2 s  2 lines: a␛[0m
+      ␛[32m✓␛[0m bash ls  ␛[2m1.2 s  2 lines: a␛[0m
     ");
 }
 

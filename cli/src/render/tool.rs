@@ -1,9 +1,16 @@
-//! Renders a tool call on one line. Calls between agents and changes to files become a sentence,
-//! and other calls are shown with all their arguments.
+//! Renders a tool call on one line. Calls between agents become a sentence, changes to files name the
+//! file, and other calls are shown with all their arguments.
 
+use std::borrow::Cow;
+
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{names::AgentNames, style::one_line};
+use super::{
+    diff::{MarkedLine, hunks},
+    names::AgentNames,
+    style::one_line,
+};
 use planck_host::terminal::clean_line;
 
 /// The maximum number of characters of an argument or a result that are used.
@@ -23,8 +30,8 @@ pub fn call(name: &str, args: &str, names: &AgentNames) -> String {
         .unwrap_or_else(|| format!("{name} {}", arguments(&args)).trim_end().to_owned())
 }
 
-/// Renders calls between agents and changes to files as sentences. Returns `None` for other calls,
-/// and if a necessary argument is missing.
+/// Renders calls between agents and changes to files. Returns `None` for other calls, and if a
+/// necessary argument is missing.
 fn describe_call(tool: &str, args: &Map<String, Value>, names: &AgentNames) -> Option<String> {
     let text = |key: &str| {
         args.get(key)
@@ -47,23 +54,30 @@ fn describe_call(tool: &str, args: &Map<String, Value>, names: &AgentNames) -> O
         }
         "destroy_agent" => Some(format!("dismisses {}", whom()?)),
         "interrupt_agent" => Some(format!("interrupts {}", whom()?)),
-        "write" => Some(format!("write {}", text("path")?)),
-        "edit" => Some(format!(
-            "edit {}: {} → {}",
-            text("path")?,
-            text("old_string")?,
-            text("new_string")?
-        )),
+        "write" | "edit" => Some(format!("{tool} {}", text("path")?)),
         _ => None,
     }
+}
+
+/// Returns the lines that a call of `edit` changes. Another call has none.
+pub fn change(name: &str, args: &str) -> Vec<MarkedLine> {
+    #[derive(Deserialize)]
+    struct Edit<'a> {
+        #[serde(borrow)]
+        old_string: Cow<'a, str>,
+        #[serde(borrow)]
+        new_string: Cow<'a, str>,
+    }
+    let edit = (name == "edit").then(|| serde_json::from_str::<Edit<'_>>(args).ok());
+    edit.flatten()
+        .map_or_else(Vec::new, |edit| hunks(&edit.old_string, &edit.new_string))
 }
 
 /// Returns a summary of the result, or an empty text if the line of the call says enough.
 pub fn result(tool: &str, text: &str) -> String {
     match tool {
-        "delegate_task" | "send_agent" | "send_response" | "respond_agent" | "spawn_agent" => {
-            String::new()
-        }
+        "delegate_task" | "send_agent" | "send_response" | "respond_agent" | "spawn_agent"
+        | "edit" => String::new(),
         _ => match serde_json::from_str(text) {
             Ok(Value::Array(entries)) => format!("{} entries", entries.len()),
             Ok(_) | Err(_) => lines(text),
@@ -155,7 +169,7 @@ mod tests {
             (
                 "edit",
                 r#"{"path":"x","old_string":"a","new_string":"b"}"#,
-                "edit x: a → b",
+                "edit x",
             ),
             ("bash", "{broken", "bash {broken"),
         ] {

@@ -1,6 +1,6 @@
 //! Renders what agents wait for, and how each wait ended.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use planck_common::{
     CallId,
@@ -18,12 +18,21 @@ pub struct WaitLines {
     /// Whether a person is asked at this terminal. Then a line about a wait that a person can answer
     /// would say everything twice.
     pub are_asked_here: bool,
+    /// The calls about which a person was asked at this terminal, and whose end is not known yet.
+    asked: HashSet<CallId>,
 }
 
 impl WaitLines {
-    /// Stores the title of a wait that was opened before the first event that is shown.
+    /// Stores a wait about which a person is asked at this terminal, and its title. It may have been
+    /// opened before the first event that is shown.
     pub fn learn(&mut self, wait: &CallId, title: &str) {
         self.titles.insert(wait.clone(), title.into());
+        self.asked.insert(wait.clone());
+    }
+
+    /// Forgets that a person was asked about a call, which has ended. Returns whether that was so.
+    pub fn was_asked(&mut self, call: &CallId) -> bool {
+        self.asked.remove(call)
     }
 
     /// Returns the line for an event. It is not cut to the width, because the way to answer is at
@@ -40,6 +49,7 @@ impl WaitLines {
             // A rewind withdraws every open wait without an event for each.
             if let Event::Rewound(_) = event {
                 self.titles.clear();
+                self.asked.clear();
             }
             return None;
         };

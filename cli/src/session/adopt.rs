@@ -18,6 +18,9 @@ use planck_node::node;
 use planck_store::sqlite::{SqliteStore, StraySession, stray_sessions};
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  planck session adopt\n  planck session adopt ~/old-project/.planck/sessions"
+)]
 pub struct Adopt {
     /// The folder of session files
     #[arg(value_name = "DIR", default_value = earlier::FOLDER)]

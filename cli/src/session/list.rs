@@ -15,10 +15,16 @@ use planck_common::{
     reply::Code,
 };
 
-use super::look::state;
+use unicode_width::UnicodeWidthStr as _;
+
+use super::{
+    glance::{Glance, ago},
+    look::state,
+};
 use crate::{
     exit::{Exit, UsageError},
-    output::{Output, or_dash, warn},
+    output::{Format, Output, Stream, json, say, table, warn},
+    render::Style,
     which::{every_session, orchestrator},
 };
 use planck_client::{Client, ClientError};
@@ -32,6 +38,10 @@ const PAGE: u32 = 500;
 const AT_ONCE: usize = 16;
 /// The number of events at the end of a log that are searched for the end of a turn.
 const TAIL: i64 = 200;
+/// The number of columns of the words of a session where no terminal has a width.
+const OF_A_GLANCE: usize = 120;
+
+const COLUMNS: [&str; 5] = ["name", "state", "used", "cost", "first prompt → last line"];
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -119,20 +129,10 @@ impl Ls {
         rows.sort_by_key(|row| Reverse(row.updated_at));
         let total = rows.len();
         let (listed, looked) = self.looked_at(client, rows).await?;
-        let cells = listed.iter().map(cells).collect();
-        self.output.list(
-            &listed,
-            &[
-                "name",
-                "state",
-                "agents",
-                "workspace",
-                "node",
-                "updated",
-                "id",
-            ],
-            cells,
-        )?;
+        match self.output.output {
+            Format::Json => json(&listed)?,
+            Format::Table => say(&table_of(client, &listed).await)?,
+        }
         if looked < total {
             warn(&format!(
                 "planck: {} older ones are not listed; raise --limit, or say --since or --name",
@@ -265,7 +265,37 @@ async fn has_failed(client: &Client, info: &SessionInfo) -> Result<bool, ClientE
     ))
 }
 
-fn cells(row: &SessionRow) -> Vec<String> {
+/// Formats sessions as a table in which a person finds one. On a terminal it is as wide as the
+/// terminal.
+async fn table_of(client: &Client, rows: &[SessionRow]) -> String {
+    let looks = rows.iter().map(|row| async move {
+        match client.session(&row.id).await {
+            Ok(info) => Glance::at(client, &info).await,
+            Err(_) => Glance::default(),
+        }
+    });
+    let glances: Vec<Glance> = futures_util::stream::iter(looks)
+        .buffered(AT_ONCE)
+        .collect()
+        .await;
+    let mut cells: Vec<Vec<String>> = rows.iter().zip(&glances).map(cells).collect();
+    let widest = |at: usize| {
+        let cells = cells.iter().filter_map(|row| row.get(at));
+        let head = COLUMNS.get(at).map_or(0, |head| head.width());
+        cells.map(|cell| cell.width()).max().unwrap_or(0).max(head)
+    };
+    let before: usize = (0..COLUMNS.len() - 1).map(|at| widest(at) + 2).sum();
+    let columns = match Stream::Out.is_terminal() {
+        true => Style::of_stdout().width.saturating_sub(before).max(20),
+        false => OF_A_GLANCE,
+    };
+    for (row, glance) in cells.iter_mut().zip(&glances) {
+        row.push(glance.words(columns));
+    }
+    table(&COLUMNS, &cells)
+}
+
+fn cells((row, glance): (&SessionRow, &Glance)) -> Vec<String> {
     let state = match row.activity {
         Some(SessionActivity::Idle) | None => state(row.state).into(),
         Some(SessionActivity::Working) => "working".into(),
@@ -275,11 +305,8 @@ fn cells(row: &SessionRow) -> Vec<String> {
     vec![
         row.name.to_string(),
         state,
-        row.agents.to_string(),
-        row.workspace.clone(),
-        or_dash(row.owner.as_ref()),
-        row.updated_at.to_string(),
-        row.id.to_string(),
+        ago(row.updated_at),
+        glance.cost(),
     ]
 }
 

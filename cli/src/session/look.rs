@@ -16,7 +16,8 @@ pub fn state(state: SessionState) -> &'static str {
 }
 
 pub async fn show(client: &Client, session: &str, output: Output) -> anyhow::Result<Exit> {
-    let info = client.session(session).await?;
+    let mut info = client.session(session).await?;
+    info.usage = crate::render::rounded(info.usage);
     let usage = crate::render::consumed(&info.usage);
     output.pairs(
         &info,

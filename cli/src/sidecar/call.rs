@@ -20,6 +20,7 @@ use planck_toolbox::{ABORTED, CallProgress, Invocation};
 
 /// Only the sidecar checks the arguments against the tool's schema.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  planck sidecar call calculator add '{\"a\": 2, \"b\": 3}'")]
 pub struct CallArgs {
     /// The sidecar's name
     name: String,

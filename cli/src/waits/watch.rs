@@ -6,7 +6,7 @@ use planck_common::{CallId, command::WaitRow};
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
-use super::{every_wait, open, short};
+use super::{WaiterNames, every_wait, open, short};
 use crate::{
     exit::Exit,
     link::ConnectedClient,
@@ -48,6 +48,7 @@ pub async fn watch(
     let mut interrupted = interrupts()?;
     let mut link = ConnectedClient::look(config).await?;
     let (mut known, mut has_listed, mut has_failed) = (BTreeMap::new(), false, false);
+    let mut names = WaiterNames::default();
     let done = loop {
         let began = Instant::now();
         let listed = tokio::select! {
@@ -57,7 +58,11 @@ pub async fn watch(
         match listed {
             Ok(waits) => {
                 (has_listed, has_failed) = (true, false);
-                show(&changes(&mut known, waits), format)?;
+                if format == Format::Table {
+                    names.learn(&link.client, &waits).await;
+                    names.keep(&waits);
+                }
+                show(&changes(&mut known, waits), format, &names)?;
             }
             // The first list fails also if there is no such session.
             Err(error) if !has_listed => break Err(error),
@@ -103,12 +108,12 @@ fn changes(known: &mut BTreeMap<CallId, WaitRow>, now: Vec<WaitRow>) -> Vec<(Cha
     over.into_iter().chain(opened).collect()
 }
 
-fn show(changes: &[(Change, WaitRow)], format: Format) -> anyhow::Result<()> {
+fn show(changes: &[(Change, WaitRow)], format: Format, names: &WaiterNames) -> anyhow::Result<()> {
     let waits: Vec<WaitRow> = changes.iter().map(|(_, wait)| wait.clone()).collect();
     let length = short(&waits);
     for (change, wait) in changes {
         match format {
-            Format::Table => say(&line(*change, wait, length))?,
+            Format::Table => say(&line(*change, wait, length, names))?,
             Format::Json => {
                 let change = *change;
                 json_text(&(serde_json::to_string(&WaitChange { change, wait })? + "\n"))?;
@@ -118,13 +123,13 @@ fn show(changes: &[(Change, WaitRow)], format: Format) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn line(change: Change, wait: &WaitRow, length: usize) -> String {
+fn line(change: Change, wait: &WaitRow, length: usize, names: &WaiterNames) -> String {
     let id: String = wait.id.chars().take(length).collect();
     let title = one_line(&wait.title, 120);
     match change {
         Change::Opened => {
-            let session: String = wait.session_id.chars().take(length).collect();
-            format!("+ {id}  {}  {session}  {title}\n", wait.kind.name())
+            let who = names.of(wait);
+            format!("+ {id}  {}  {who}  {title}\n", wait.kind.name())
         }
         Change::Over => format!("- {id}  over: {title}\n"),
     }
@@ -144,25 +149,27 @@ mod tests {
 
     #[test]
     fn each_wait_is_shown_when_it_opens_and_when_it_is_over() {
-        let mut known = BTreeMap::new();
+        let (mut known, names) = (BTreeMap::new(), WaiterNames::default());
         for (now, lines) in [
             (
                 vec![wait("w1", "d")],
-                "+ w1  approval  session-  bash: ls\n",
+                "+ w1  approval  session-1  bash: ls\n",
             ),
             (vec![wait("w1", "d")], ""),
             (
                 vec![wait("w1", "d"), wait("w2", "d")],
-                "+ w2  approval  session-  bash: ls\n",
+                "+ w2  approval  session-1  bash: ls\n",
             ),
             (
                 vec![wait("w2", "other"), wait("w3", "d")],
-                "- w1  over: bash: ls\n+ w2  approval  session-  bash: ls\n+ w3  approval  session-  bash: ls\n",
+                "- w1  over: bash: ls\n+ w2  approval  session-1  bash: ls\n+ w3  approval  session-1  bash: ls\n",
             ),
             (vec![], "- w2  over: bash: ls\n- w3  over: bash: ls\n"),
         ] {
             let changes = changes(&mut known, now);
-            let shown = changes.iter().map(|(change, wait)| line(*change, wait, 8));
+            let shown = changes
+                .iter()
+                .map(|(change, wait)| line(*change, wait, 8, &names));
             assert_eq!(shown.collect::<String>(), lines);
         }
     }

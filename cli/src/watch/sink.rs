@@ -1,7 +1,7 @@
 //! Where the events of a session are shown.
 
 use planck_common::{
-    AgentId, InputId,
+    AgentId, InputId, Timestamp,
     command::{SessionInfo, WaitRow},
     event::json,
     usage::Usage,
@@ -9,7 +9,7 @@ use planck_common::{
 
 use crate::{
     output::{EventFormat, Stream, json_text, warn},
-    render::{Screen, Style, retraction},
+    render::{Screen, Style, retraction, style::ERASE_LINE},
     waits::own_name,
 };
 use planck_client::{ClientError, FollowEvent};
@@ -32,16 +32,45 @@ pub struct ScreenSink {
     to: Option<Stream>,
     /// The output that is held back, or `None` if output is written at once.
     held: Option<Drawing>,
+    /// Whether the last line of the terminal shows which tools run. It is erased before other
+    /// output.
+    has_status: bool,
 }
 
 impl ScreenSink {
+    /// Writes output, and the status below it.
     fn draw(&mut self, drawing: &Drawing) -> std::io::Result<()> {
         match (&mut self.held, self.to) {
             (Some(held), Some(_)) => *held += drawing,
-            (None, Some(to)) => to.draw(drawing)?,
+            (None, Some(to)) => {
+                let mut all = self.erased() + drawing.clone();
+                if let Some(status) = self.screen.status(Timestamp::now()) {
+                    all += &status;
+                    self.has_status = true;
+                }
+                to.draw(&all)?;
+            }
             (_, None) => {}
         }
         Ok(())
+    }
+
+    /// Ends the open text and the status, so that others can write to the terminal.
+    fn rest(&mut self) -> std::io::Result<()> {
+        let rest = self.screen.rest();
+        match (&mut self.held, self.to) {
+            (Some(held), Some(_)) => *held += &rest,
+            (None, Some(to)) => to.draw(&(self.erased() + rest))?,
+            (_, None) => {}
+        }
+        Ok(())
+    }
+
+    fn erased(&mut self) -> Drawing {
+        match std::mem::take(&mut self.has_status) {
+            true => Drawing::control(ERASE_LINE),
+            false => Drawing::default(),
+        }
     }
 }
 
@@ -63,8 +92,12 @@ impl Sink {
 
     fn with(mut screen: Screen, to: Option<Stream>) -> Self {
         screen.set_reader(own_name());
-        let held = None;
-        Self::Screen(Box::new(ScreenSink { screen, to, held }))
+        Self::Screen(Box::new(ScreenSink {
+            screen,
+            to,
+            held: None,
+            has_status: false,
+        }))
     }
 
     pub fn show(&mut self, event: &FollowEvent) -> std::io::Result<()> {
@@ -105,10 +138,24 @@ impl Sink {
     /// Ends the open text on the screen, and writes the output that waited for its end.
     pub fn rest(&mut self) -> std::io::Result<()> {
         match self {
-            Self::Screen(sink) => {
-                let drawing = sink.screen.rest();
-                sink.draw(&drawing)
-            }
+            Self::Screen(sink) => sink.rest(),
+            Self::Jsonl => Ok(()),
+        }
+    }
+
+    /// Returns whether the time that a tool has run is shown, so that it must be drawn again soon.
+    pub fn shows_time(&self) -> bool {
+        let Self::Screen(sink) = self else {
+            return false;
+        };
+        let is_shown = sink.to.is_some() && sink.held.is_none();
+        is_shown && sink.screen.status(Timestamp::now()).is_some()
+    }
+
+    /// Draws the time that a tool has run.
+    pub fn tick(&mut self) -> std::io::Result<()> {
+        match self {
+            Self::Screen(sink) => sink.draw(&Drawing::default()),
             Self::Jsonl => Ok(()),
         }
     }

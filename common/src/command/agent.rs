@@ -6,6 +6,7 @@ use super::{AgentState, InputMode};
 use crate::{
     AgentId, CallId, InputId, NodeId, Seq, SessionId, TeamId,
     message::Part,
+    permission::Permissions,
     spec::{AgentRole, ModelRef},
     usage::Usage,
 };
@@ -71,6 +72,10 @@ bodies! {
         context_window: u64,
         /// The number of inputs that wait.
         queued: usize,
+        /// The layers of permissions, of which the strictest decides. Absent if every call runs, and
+        /// in the replies of older nodes.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        permissions: Vec<Permissions>,
     }
     Snapshot {
         head: Seq,

@@ -353,6 +353,7 @@ impl Actor {
             context_tokens: self.agent.context_tokens(),
             context_window: self.agent.card().context_window,
             queued: self.agent.queued(),
+            permissions: spec.permissions.clone(),
         }
     }
 }

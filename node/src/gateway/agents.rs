@@ -270,6 +270,7 @@ pub(super) fn recorded(agent: &AgentRecord, context_window: u64) -> AgentInfo {
         context_tokens: 0,
         context_window,
         queued: 0,
+        permissions: agent.spec.permissions.clone(),
     }
 }
 

@@ -98,7 +98,8 @@ impl Takeover {
             SweepStep::TakeUp if self.is_for_another_node(&session).await? => Ok(()),
             SweepStep::TakeUp => {
                 let if_closed = IfClosed::OpenIfPrompted(strays);
-                self.take_up(id, "its node died or left", if_closed).await
+                self.take_up(id, "the process that ran it has ended", if_closed)
+                    .await
             }
             SweepStep::FinishClose if self.placement.session_host(&session).await?.is_none() => {
                 self.close(&session, "closed").await.map(drop)

@@ -9,6 +9,7 @@ mod doctor;
 mod first;
 mod lists;
 mod resumed;
+mod screen;
 mod served;
 
 use anyhow::Result;

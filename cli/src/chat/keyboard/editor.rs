@@ -26,9 +26,14 @@ pub struct Editor {
 }
 
 impl Editor {
-    pub fn new(dir: PathBuf, history: History) -> Self {
+    pub fn new(dir: PathBuf, models: Vec<String>, history: History) -> Self {
+        let helper = EditorHelper {
+            dir,
+            models,
+            has_text: Cell::new(false),
+        };
         Self {
-            editor: editor(dir, &history),
+            editor: editor(helper, &history),
             history,
         }
     }
@@ -46,14 +51,21 @@ impl Editor {
                 return None;
             }
         };
-        let mut begin = begin;
+        let (mut begin, mut is_second) = (begin, false);
         let typed = loop {
             let begin = std::mem::take(&mut begin);
             match editor.readline_with_initial(prompt, (begin, "")) {
-                // An interrupt discards the typed text. On an empty line, an interrupt ends the
-                // chat.
+                // An interrupt discards the typed text. On an empty line, the second interrupt in a
+                // row ends the chat.
                 Err(ReadlineError::Interrupted)
-                    if editor.helper().is_some_and(|aid| aid.has_text.take()) => {}
+                    if editor.helper().is_some_and(|aid| aid.has_text.take()) =>
+                {
+                    is_second = false;
+                }
+                Err(ReadlineError::Interrupted) if !is_second => {
+                    is_second = true;
+                    warn("press Ctrl-C again to leave");
+                }
                 typed => break typed,
             }
         };
@@ -76,7 +88,7 @@ impl Editor {
 }
 
 fn editor(
-    dir: PathBuf,
+    helper: EditorHelper,
     history: &History,
 ) -> rustyline::Result<rustyline::Editor<EditorHelper, DefaultHistory>> {
     let config = Config::builder()
@@ -89,8 +101,7 @@ fn editor(
         .build();
     let mut editor =
         rustyline::Editor::with_history(config.clone(), DefaultHistory::with_config(&config))?;
-    let has_text = Cell::new(false);
-    editor.set_helper(Some(EditorHelper { dir, has_text }));
+    editor.set_helper(Some(helper));
     for entry in history.entries() {
         editor.add_history_entry(entry.as_str())?;
     }
@@ -100,6 +111,8 @@ fn editor(
 struct EditorHelper {
     /// The directory that relative paths after `@` start from.
     dir: PathBuf,
+    /// The models that `/model` completes.
+    models: Vec<String>,
     /// Whether there was text in the line when it was last drawn.
     has_text: Cell<bool>,
 }
@@ -120,6 +133,10 @@ impl Completer for EditorHelper {
         _: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<Pair>)> {
         let typed = line.get(..pos).unwrap_or(line);
+        if let Some(word) = typed.strip_prefix("/model ") {
+            let names = self.models.iter().filter(|name| name.starts_with(word));
+            return Ok((typed.len() - word.len(), names.cloned().map(pair).collect()));
+        }
         if let Some(word) = typed
             .strip_prefix('/')
             .filter(|word| !word.contains(char::is_whitespace))

@@ -1,53 +1,92 @@
 //! Renders the text within a block: emphasis, code, links and table cells.
 
+use std::ops::Range;
+
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::render::style::{Paint, RESET, Style};
-use planck_host::terminal::Drawing;
+use crate::render::{
+    style::{Paint, RESET, Style},
+    wrap,
+};
+use planck_host::terminal::{Drawing, clean};
 
-/// A rendered text and its width on the screen.
+/// A parsed text and how its parts are painted.
 #[derive(Debug, Default)]
 pub struct InlineText {
-    pub drawing: Drawing,
-    pub width: usize,
+    text: String,
+    /// The paints from a position in the text on.
+    changes: Vec<(usize, Vec<Paint>)>,
+    /// The paints that are open.
     paints: Vec<Paint>,
     /// The targets of the links that are open, each with the position at which its text begins.
     links: Vec<(String, usize)>,
-    text: String,
 }
 
 impl InlineText {
-    /// Parses the text of one block. All lines except the first get the indentation.
-    pub fn of(text: &str, style: Style, indent: &str) -> Self {
+    /// Parses the text of one block.
+    pub fn of(text: &str) -> Self {
         let mut inline = Self::default();
-        for event in parser(text) {
-            inline.event(event, style, indent);
-        }
+        parser(text).for_each(|event| inline.event(event));
         inline
     }
 
-    fn event(&mut self, event: Event<'_>, style: Style, indent: &str) {
+    /// Returns the width on the screen, if the text is on one line.
+    pub fn width(&self) -> usize {
+        self.text.width()
+    }
+
+    /// Draws the text as it is.
+    pub fn drawing(&self, style: Style) -> Drawing {
+        let mut ink = Ink::of(self, style);
+        ink.draw(0..self.text.len());
+        ink.out
+    }
+
+    /// Draws the text on lines that end before the width of the terminal. The first line begins in
+    /// the column `indent`. All others begin with `lead`, which takes as many columns.
+    pub fn wrapped(&self, style: Style, indent: usize, lead: &Drawing) -> Drawing {
+        let (mut ink, mut start) = (Ink::of(self, style), 0);
+        let room = style.width.saturating_sub(indent);
+        for (at, line) in self.text.split('\n').enumerate() {
+            let parts = wrap::lines(line, room, room);
+            for (part_at, part) in parts.into_iter().enumerate() {
+                if at + part_at > 0 {
+                    ink.out += "\n";
+                    ink.out += lead;
+                }
+                ink.draw(start + part.start..start + part.end);
+            }
+            start += line.len() + 1;
+        }
+        ink.out
+    }
+
+    fn event(&mut self, event: Event<'_>) {
         match event {
-            Event::Start(Tag::Heading { .. } | Tag::Strong) => self.open(Paint::Strong, style),
-            Event::Start(Tag::Emphasis) => self.open(Paint::Soft, style),
-            Event::Start(Tag::Strikethrough) => self.open(Paint::Dim, style),
+            // A quotation may begin within the text, without a line end of its own.
+            Event::Start(Tag::Paragraph) if !self.text.is_empty() && !self.text.ends_with('\n') => {
+                self.write("\n");
+            }
+            Event::Start(Tag::Heading { .. } | Tag::Strong) => self.open(Paint::Strong),
+            Event::Start(Tag::Emphasis) => self.open(Paint::Soft),
+            Event::Start(Tag::Strikethrough) => self.open(Paint::Dim),
             Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
                 self.links.push((dest_url.into_string(), self.text.len()));
             }
             Event::End(
                 TagEnd::Heading(_) | TagEnd::Strong | TagEnd::Emphasis | TagEnd::Strikethrough,
-            ) => self.close(style),
-            Event::End(TagEnd::Link | TagEnd::Image) => self.target(style),
+            ) => self.close(),
+            Event::End(TagEnd::Link | TagEnd::Image) => self.target(),
             Event::Code(code) => {
-                self.open(Paint::Code, style);
+                self.open(Paint::Code);
                 self.write(&code);
-                self.close(style);
+                self.close();
             }
             Event::Text(text) | Event::Html(text) | Event::InlineHtml(text) => {
                 self.write(text.trim_end_matches('\n'))
             }
-            Event::SoftBreak | Event::HardBreak => self.write(&format!("\n{indent}")),
+            Event::SoftBreak | Event::HardBreak => self.write("\n"),
             Event::TaskListMarker(done) => self.write(if done { "☑ " } else { "☐ " }),
             Event::InlineMath(text) | Event::DisplayMath(text) | Event::FootnoteReference(text) => {
                 self.write(&text)
@@ -57,37 +96,93 @@ impl InlineText {
     }
 
     /// Appends the target of the link that ends, unless its text already shows the target.
-    fn target(&mut self, style: Style) {
+    fn target(&mut self) {
         let Some((url, at)) = self.links.pop() else {
             return;
         };
         if self.text.get(at..).is_some_and(|text| text != url) && !url.is_empty() {
-            self.open(Paint::Dim, style);
+            self.open(Paint::Dim);
             self.write(&format!(" ({url})"));
-            self.close(style);
+            self.close();
         }
     }
 
     fn write(&mut self, text: &str) {
-        self.drawing += text;
-        self.width += text.width();
-        self.text.push_str(text);
+        self.text.push_str(&clean(text));
     }
 
-    fn open(&mut self, paint: Paint, style: Style) {
+    fn open(&mut self, paint: Paint) {
         self.paints.push(paint);
-        if style.colour {
-            self.drawing += &Drawing::control(paint.code());
+        self.changes.push((self.text.len(), self.paints.clone()));
+    }
+
+    fn close(&mut self) {
+        self.paints.pop();
+        self.changes.push((self.text.len(), self.paints.clone()));
+    }
+}
+
+/// Draws the parts of a text one after the other. Nothing is painted between two parts.
+struct Ink<'a> {
+    text: &'a str,
+    changes: &'a [(usize, Vec<Paint>)],
+    active: &'a [Paint],
+    style: Style,
+    out: Drawing,
+}
+
+impl<'a> Ink<'a> {
+    fn of(inline: &'a InlineText, style: Style) -> Self {
+        Self {
+            text: &inline.text,
+            changes: if style.colour { &inline.changes } else { &[] },
+            active: &[],
+            style,
+            out: Drawing::default(),
         }
     }
 
-    fn close(&mut self, style: Style) {
-        self.paints.pop();
-        if style.colour {
-            self.drawing += &Drawing::control(RESET);
-            self.paints
-                .iter()
-                .for_each(|paint| self.drawing += &Drawing::control(paint.code()));
+    fn draw(&mut self, part: Range<usize>) {
+        while let Some(paints) = self.change_until(part.start) {
+            self.active = paints.1;
+        }
+        self.begin(self.active);
+        let mut at = part.start;
+        while let Some((from, paints)) = self.change_until(part.end) {
+            self.out += self.text.get(at..from).unwrap_or_default();
+            at = from;
+            match paints.strip_prefix(self.active) {
+                Some(more) => self.begin(more),
+                None => {
+                    self.end();
+                    self.begin(paints);
+                }
+            }
+            self.active = paints;
+        }
+        self.out += self.text.get(at..part.end).unwrap_or_default();
+        self.end();
+    }
+
+    /// Takes the next change if it is not after a position.
+    fn change_until(&mut self, end: usize) -> Option<(usize, &'a [Paint])> {
+        let ((from, paints), rest) = self
+            .changes
+            .split_first()
+            .filter(|(first, _)| first.0 <= end)?;
+        self.changes = rest;
+        Some((*from, paints))
+    }
+
+    fn begin(&mut self, paints: &[Paint]) {
+        for paint in paints {
+            self.out += &Drawing::control(paint.code());
+        }
+    }
+
+    fn end(&mut self) {
+        if !self.active.is_empty() && self.style.colour {
+            self.out += &Drawing::control(RESET);
         }
     }
 }
@@ -111,25 +206,25 @@ pub fn table(block: &str, style: Style) -> Drawing {
         if matches!(event, Event::Start(Tag::TableCell)) {
             let mut cell = InlineText::default();
             if is_head {
-                cell.open(Paint::Strong, style);
+                cell.open(Paint::Strong);
             }
             row.push(cell);
             continue;
         }
         let Some(cell) = row.last_mut() else { continue };
-        cell.event(event.clone(), style, "");
+        cell.event(event.clone());
         if is_head && matches!(event, Event::End(TagEnd::TableCell)) {
-            cell.close(style);
+            cell.close();
         }
     }
     if !is_table {
-        return InlineText::of(block, style, "").drawing + "\n";
+        return InlineText::of(block).drawing(style) + "\n";
     }
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| {
         rows.iter()
             .filter_map(|row| row.get(at))
-            .map(|cell| cell.width)
+            .map(InlineText::width)
             .max()
             .unwrap_or(0)
     };
@@ -140,9 +235,9 @@ pub fn table(block: &str, style: Style) -> Drawing {
             let room = if at + 1 == columns {
                 0
             } else {
-                width.saturating_sub(cell.width) + 2
+                width.saturating_sub(cell.width()) + 2
             };
-            out += &cell.drawing;
+            out += &cell.drawing(style);
             out += " ".repeat(room).as_str();
         }
         out += "\n";

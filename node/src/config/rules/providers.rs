@@ -2,6 +2,7 @@
 
 use super::BrokenRule;
 use crate::config::{Config, ModelEntry, Provider, key::KeyPath};
+use crate::team::mistake::did_you_mean;
 use planck_providers::{PRESETS, Preset};
 
 pub fn check(config: &Config) -> Vec<BrokenRule> {
@@ -90,15 +91,20 @@ pub fn check_models(config: &Config) -> Vec<BrokenRule> {
         let known = entries.contains_key(default)
             || provider.is_some_and(|name| config.providers.has(name));
         if !known {
-            let remedy = format!(
-                "write `provider:model` with one of {}, or the name of an entry",
-                names(config)
-            );
-            broken.push(BrokenRule::new(
-                "models.default",
-                format!("`{default}` names no model"),
-                remedy,
-            ));
+            let (what, remedy) = match provider {
+                Some(name) => (
+                    format!("`{default}` names no model: unknown provider `{name}`"),
+                    did_you_mean(name, config.providers.names()),
+                ),
+                None => (
+                    format!("`{default}` names no model"),
+                    format!(
+                        "write `provider:model` with one of {}, or the name of an entry",
+                        names(config)
+                    ),
+                ),
+            };
+            broken.push(BrokenRule::new("models.default", what, remedy));
         }
     }
     broken

@@ -70,6 +70,15 @@ impl Chat {
         self.terminal.until("tokens in").await
     }
 
+    /// Leaves the chat at its prompt with two interrupts, of which the first one warns.
+    async fn leave_by_interrupts(&mut self) -> Result<()> {
+        self.terminal.until(PROMPT).await?;
+        self.terminal.type_in(INTERRUPT)?;
+        self.terminal.until("again to leave").await?;
+        self.terminal.until(PROMPT).await?;
+        self.terminal.type_in(INTERRUPT)
+    }
+
     fn interrupt(&self) -> Result<()> {
         let pid = self.child.id().context("it has ended")?;
         Ok(kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGINT)?)
@@ -141,6 +150,7 @@ async fn lines_are_edited_recalled_pasted_and_completed() -> Result<()> {
         ("/mod\t", "openai:gpt-5"),
         ("/rewind", "hello again"),
         ("/nope", "there is no /nope"),
+        ("/permission", "did you mean /permissions?"),
     ] {
         chat.line(line).await?;
         chat.terminal.until(drawn).await?;
@@ -154,8 +164,7 @@ async fn lines_are_edited_recalled_pasted_and_completed() -> Result<()> {
         "{}",
         asked(&machine)
     );
-    chat.terminal.until(PROMPT).await?;
-    chat.terminal.type_in(INTERRUPT)?;
+    chat.leave_by_interrupts().await?;
     let (code, screen) = chat.end().await?;
     assert_eq!(code, Some(0), "{screen:?}");
     assert!(
@@ -170,7 +179,7 @@ async fn lines_are_edited_recalled_pasted_and_completed() -> Result<()> {
     let history = machine.sessions()?.with_file_name("history");
     assert_eq!(std::fs::metadata(&history)?.mode() & 0o777, 0o600);
     let mut later = Chat::start(&machine, "xterm-256color", &["chat", "--continue"])?;
-    later.prompt(&UP.repeat(6)).await?;
+    later.prompt(&UP.repeat(7)).await?;
     assert!(
         asked(&machine).contains(r"one\ntwo\nthree"),
         "history outlives a chat: {}",
@@ -233,8 +242,7 @@ async fn interrupt_at_the_prompt_clears_the_line_before_it_leaves() -> Result<()
         "the line begins empty: {}",
         asked(&machine)
     );
-    chat.terminal.until(PROMPT).await?;
-    chat.terminal.type_in(INTERRUPT)?;
+    chat.leave_by_interrupts().await?;
     let (code, screen) = chat.end().await?;
     assert_eq!(code, Some(0), "{screen:?}");
     assert_eq!(machine.model.request_count(), 1);
