@@ -111,11 +111,13 @@ async fn a_process_of_the_same_user_reads_neither_environment_nor_memory_of_a_no
 }
 
 /// A tool searches the environment of every process that it may read, and looks for the file
-/// descriptor 9 in itself and in its reaper.
+/// descriptor 9 in itself and in its reaper. Its words are in no other test, because the nodes of
+/// tests that run at the same time have secrets in their environment until they have started.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn a_tool_finds_no_key_of_its_node() -> Result<()> {
-    let search = "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c 'ca''nary\\|hun''ter2'; true";
+    const KEY: &str = "sk-goldfinch-0123456789abcdef";
+    let search = "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c 'gold''finch\\|hun''ter2'; true";
     let opened = "ls -l /proc/self/fd | grep -c ' 9 -> '; for fd in /proc/$PPID/fd/9; do test -e $fd && echo reaper; done; true";
     let calls = Reply::call("bash", json!({ "command": search }));
     let own = Reply::call(
@@ -127,8 +129,8 @@ async fn a_tool_finds_no_key_of_its_node() -> Result<()> {
     let world = World::start(Backend::Sqlite, script).await?;
     let secrets = [
         NO_WALL,
-        ("ANTHROPIC_API_KEY", CANARY),
-        ("PLANCK_PROVIDERS_SCRIPTED_API_KEY", CANARY),
+        ("ANTHROPIC_API_KEY", KEY),
+        ("PLANCK_PROVIDERS_SCRIPTED_API_KEY", KEY),
         ("UNRELATED", "redis://me:hunter2@cache"),
     ];
     let (node, recorder) = (world.node_with(&secrets).await?, world.record().await?);
@@ -156,12 +158,12 @@ async fn a_tool_finds_no_key_of_its_node() -> Result<()> {
         ["0\n", "readable\n", "0\n"],
         "a tool itself is an ordinary process"
     );
-    let sent = scene.world.model.requests().into_iter().all(|request| {
-        request
-            .headers
-            .iter()
-            .any(|(_, value)| value.contains(CANARY))
-    });
+    let sent = scene
+        .world
+        .model
+        .requests()
+        .into_iter()
+        .all(|request| request.headers.iter().any(|(_, value)| value.contains(KEY)));
     assert!(
         sent,
         "the key that was taken out of the environment is used"
