@@ -205,7 +205,7 @@ async fn new_project_in_rust_compiles_with_its_copy_of_the_sdk() {
     let folder = scaffold("rust").await;
     succeeds(
         Command::new(env!("CARGO"))
-            .args(["test", "--offline", "--no-run"])
+            .args(["check", "--offline", "--tests"])
             .current_dir(folder.path().join("weather"))
             .env("CARGO_TARGET_DIR", folder.path().join("target")),
     );
