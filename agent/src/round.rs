@@ -183,16 +183,22 @@ impl Round {
 
     /// Lets a running call wait until a person has decided about changes of protected files.
     /// `result` is absent if the call did not run. Does nothing if no such call is running.
-    pub(super) fn hold(&mut self, ticket: Ticket, digest: String, result: Option<HeldResult>) {
+    pub(super) fn hold(
+        &mut self,
+        ticket: Ticket,
+        id: CallId,
+        digest: String,
+        result: Option<HeldResult>,
+    ) {
         let running = self.slots.iter_mut().find(|slot| slot.is_running(ticket));
-        let Some(CallSlot { state, call }) = running else {
+        let Some(CallSlot { state, .. }) = running else {
             return;
         };
         let CallState::Running { args, remark, .. } = state else {
             return;
         };
         let wait = OpenWait {
-            id: call.call_id.change_wait(),
+            id,
             kind: WaitKind::Change,
             digest,
             args: std::mem::take(args),

@@ -11,7 +11,7 @@ use super::Planck;
 /// first one of a prompt.
 const PROMPT: &str = "a prompt is given to a command: planck run \"What is in this folder?\"";
 
-/// What people type who know similar programs, and what does that here.
+/// Words of similar programs that people type, each with the command that does the same here.
 const ELSEWHERE: [(&str, &str); 7] = [
     ("--resume", "planck chat --continue"),
     ("--continue", "planck chat --continue"),

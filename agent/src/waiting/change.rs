@@ -58,9 +58,9 @@ impl Agent {
         turn.responded.extend(outcome.responded);
         if let Some(call) = round.runs(ticket) {
             let opened = self.change_question(call, &outcome.changes, result.as_ref(), step);
-            let digest = opened.digest.clone();
+            let (id, digest) = (opened.id.clone(), opened.digest.clone());
             rows.event(&Event::WaitOpened(opened));
-            round.hold(ticket, digest, result);
+            round.hold(ticket, id, digest, result);
         }
         self.run(turn, round, Vec::new(), rows, step);
     }

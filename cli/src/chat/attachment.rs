@@ -20,7 +20,7 @@ const MOST_TEXT: u64 = 256 * 1024;
 /// The maximum size in bytes of an attached image or PDF file. Encoded as base64, it fits into a
 /// prompt of 8 MiB.
 const MOST_DATA: u64 = 5 * 1024 * 1024;
-/// What may follow the name of a file in a sentence.
+/// The characters that may follow the name of a file in a sentence.
 const PUNCTUATION: &[char] = &['.', ',', ';', ':', '!', '?', ')'];
 
 /// A prompt with the files that it names.

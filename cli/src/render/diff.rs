@@ -21,7 +21,7 @@ const LONGEST: Duration = Duration::from_millis(200);
 /// The number of characters of a line that are written where no terminal has a width.
 const MOST: usize = 400;
 
-/// What a line of a change, or of another request, is.
+/// The kind of a line of a change or of another request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     Plain,

@@ -53,7 +53,7 @@ pub struct Floor {
     speaker: Option<AgentId>,
     holder: Option<AgentId>,
     waiting: Waiting,
-    /// What shows the open text, or `None` if lines cannot be overwritten. Then text is written as it
+    /// Shows the open text. If lines cannot be overwritten, it is `None`, and text is written as it
     /// arrives.
     flowing: Option<FlowingText>,
     /// The lines that belong below the end of the current line of text.

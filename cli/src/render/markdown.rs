@@ -10,13 +10,13 @@ mod inline;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::{
-    preview::Preview,
+    preview::{self, Preview},
     style::{Paint, Style},
 };
 use inline::InlineText;
 use planck_host::terminal::Drawing;
 
-/// The size in bytes above which an incomplete line or block is drawn.
+/// The size in bytes above which an incomplete block is drawn.
 const LONGEST_BLOCK: usize = 64 * 1024;
 /// The length of a horizontal rule in characters.
 const RULE: usize = 40;
@@ -84,12 +84,8 @@ impl Markdown {
     /// incomplete block.
     pub fn push(&mut self, text: &str) -> Drawing {
         let mut out = self.preview.erase();
-        for piece in text.split_inclusive('\n') {
-            self.line.push_str(piece);
-            if piece.ends_with('\n') || self.line.len() > LONGEST_BLOCK {
-                let line = std::mem::take(&mut self.line);
-                self.take(line.trim_end_matches(['\n', '\r']), &mut out);
-            }
+        for line in preview::completed(&mut self.line, text) {
+            self.take(&line, &mut out);
         }
         self.draw_preview(&mut out);
         out

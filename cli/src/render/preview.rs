@@ -6,6 +6,22 @@ use unicode_width::UnicodeWidthChar as _;
 use super::style::{ERASE_LINE, Paint, Style};
 use planck_host::terminal::Drawing;
 
+/// The size in bytes above which an incomplete line counts as complete.
+const LONGEST_LINE: usize = 64 * 1024;
+
+/// Adds text to an incomplete line, and returns the lines that the text completes.
+pub fn completed(line: &mut String, text: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    for piece in text.split_inclusive('\n') {
+        line.push_str(piece);
+        if piece.ends_with('\n') || line.len() > LONGEST_LINE {
+            let whole = std::mem::take(line);
+            lines.push(whole.trim_end_matches(['\n', '\r']).to_owned());
+        }
+    }
+    lines
+}
+
 #[derive(Debug, Default)]
 pub struct Preview {
     is_drawn: bool,

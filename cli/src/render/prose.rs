@@ -3,14 +3,11 @@
 
 use super::{
     markdown::CodeFence,
-    preview::Preview,
+    preview::{self, Preview},
     style::{Paint, Style},
     wrap,
 };
 use planck_host::terminal::Drawing;
-
-/// The size in bytes above which an incomplete line is drawn.
-const LONGEST_LINE: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub struct Prose {
@@ -43,12 +40,8 @@ impl Prose {
     /// incomplete one.
     pub fn push(&mut self, text: &str) -> Drawing {
         let mut out = self.preview.erase();
-        for piece in text.split_inclusive('\n') {
-            self.line.push_str(piece);
-            if piece.ends_with('\n') || self.line.len() > LONGEST_LINE {
-                let line = std::mem::take(&mut self.line);
-                self.take(line.trim_end_matches(['\n', '\r']), &mut out);
-            }
+        for line in preview::completed(&mut self.line, text) {
+            self.take(&line, &mut out);
         }
         self.preview.draw(&self.line, self.style, &mut out);
         out

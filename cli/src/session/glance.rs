@@ -1,5 +1,5 @@
-//! What tells one session from another at a glance: its first prompt, the last thing that was said,
-//! and what it has cost.
+//! Describes a session so that a person recognises it: by its first prompt, the last thing that was
+//! said, and its cost.
 
 use planck_common::{
     Timestamp,

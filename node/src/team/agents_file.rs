@@ -61,15 +61,17 @@ pub(super) fn load_as(own: &[Uid], dir: &Path, within: Option<&Path>) -> Instruc
     let Some(root) = folders.last() else {
         return Instructions::default();
     };
-    let found = folders.iter().find_map(|folder| of_folder(root, folder));
+    let found = folders
+        .iter()
+        .find_map(|folder| of_folder(root, folder, FILES));
     found.unwrap_or_default()
 }
 
-/// Loads the file of one folder. A link from one name to the other is common. It is not followed, but
+/// Loads the first of these files that a folder has. A link from one name to the other is common. It is not followed, but
 /// the other file is read.
-fn of_folder(root: &Path, folder: &Path) -> Option<Instructions> {
+fn of_folder(root: &Path, folder: &Path, names: &[&str]) -> Option<Instructions> {
     let mut refused = None;
-    for name in FILES {
+    for name in names {
         let file = folder.join(name);
         match read(root, folder, name) {
             Ok(Some((text, is_whole))) => return Some(Instructions::of(&file, &text, is_whole)),
@@ -85,19 +87,10 @@ fn of_folder(root: &Path, folder: &Path) -> Option<Instructions> {
 
 /// Returns the user's own instructions for all agents, from their folder.
 pub(super) fn of_user(folder: &Path) -> Option<String> {
-    let file = folder.join(FILE);
     if !folder.is_dir() {
         return None;
     }
-    let instructions = match read(folder, folder, FILE) {
-        Ok(Some((text, is_whole))) => Instructions::of(&file, &text, is_whole),
-        Ok(None) => Instructions::default(),
-        Err(why) => Instructions {
-            text: None,
-            warning: Some(left_out(&file, &why)),
-        },
-    };
-    instructions.logged().text
+    of_folder(folder, folder, &[FILE])?.logged().text
 }
 
 /// Returns the directory and those above it in which to search. The search ends below a directory

@@ -1,4 +1,4 @@
-//! What processes in the sandbox get besides the system and their workspace: the files and toolchains
+//! Processes in the sandbox see more than the system and their workspace: the files and toolchains
 //! that the configuration names, and the user's name for commits.
 
 use std::{

@@ -1,5 +1,5 @@
-//! What a failed command missed because of the sandbox, as its own output tells, and the setting
-//! that admits it. Without this, a model takes a hidden program for one that is not installed.
+//! Tells from the output of a failed command what the sandbox hid from it, and which setting admits
+//! that. Without this, a model takes a hidden program for one that is not installed.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
