@@ -1,6 +1,6 @@
 //! Measures how much longer a call of the `bash` tool takes in each kind of sandbox, and in a
 //! control group without a sandbox. The bench runs `true` in each of them in turn, so that other
-//! load on the machine affects all of them equally.
+//! load on the machine affects all of them equally. The workspace is a repository of 1,000 files.
 //!
 //! `cargo build --release && cargo bench -p planck-bench --bench walls -- 300` runs 300 rounds.
 
@@ -141,12 +141,30 @@ async fn walls() -> Vec<Sandbox> {
     walls
 }
 
+/// Makes a repository with a commit of 1,000 files, because the wall compares what git runs.
+fn repository(folder: &Path) {
+    for number in 0..1_000 {
+        std::fs::write(folder.join(format!("file-{number}.txt")), "text").unwrap();
+    }
+    let who = ["-c", "user.name=a", "-c", "user.email=a@b"];
+    for args in [
+        &["init", "-q"][..],
+        &["add", "."],
+        &["commit", "-qm", "one"],
+    ] {
+        let mut git = std::process::Command::new("git");
+        let done = git.args(who).args(args).current_dir(folder).status();
+        assert!(done.unwrap().success(), "git {args:?}");
+    }
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let rounds = std::env::args()
         .find_map(|arg| arg.parse().ok())
         .unwrap_or(200);
     let folder = tempfile::tempdir().unwrap();
+    repository(folder.path());
     let mut measured: Vec<Measured> = walls()
         .await
         .into_iter()

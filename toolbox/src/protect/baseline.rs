@@ -1,7 +1,7 @@
 //! The state of the protected names of a root at one time. Two baselines show what a call changed.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     ffi::{OsStr, OsString},
     fs::File,
     io::{self, Read as _},
@@ -25,7 +25,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     git,
-    names::{ENDS, GIT, IN_GIT, IN_PLANCK, NAMES, PLANCK},
+    names::{self, GIT},
 };
 
 /// The maximum number of entries below one protected name that are compared. A name with more counts
@@ -69,16 +69,8 @@ impl Baseline {
     pub fn take(root: &Path) -> io::Result<Self> {
         let root: OwnedFd = nix::fcntl::open(root, FOLDER, Mode::empty())?;
         let found = git::places(&root);
-        let fixed = NAMES.iter().map(|(name, _)| PathBuf::from(name));
-        let in_git = IN_GIT.iter().map(|name| Path::new(GIT).join(name));
-        let in_planck = IN_PLANCK.iter().map(|name| Path::new(PLANCK).join(name));
-        let names: BTreeSet<PathBuf> = fixed
-            .filter(|name| name != Path::new(PLANCK))
-            .chain(in_git)
-            .chain(in_planck)
-            .chain(with_end(&root)?)
-            .chain(found.places)
-            .collect();
+        let mut names = candidates(&root)?;
+        names.extend(found.places);
         let states = names.into_iter().filter_map(|name| {
             let state = state_of(&root, &name)?;
             Some((name.to_string_lossy().into_owned(), state))
@@ -166,21 +158,27 @@ pub(super) fn names_in(folder: &OwnedFd, most: usize) -> nix::Result<Vec<OsStrin
     Ok(names)
 }
 
-/// Returns the entries of a root whose names have a protected end.
-fn with_end(root: &OwnedFd) -> nix::Result<Vec<PathBuf>> {
-    let names = match names_in(root, MOST_NAMES) {
-        Err(Errno::EFBIG) => return Ok(Vec::new()),
-        names => names?,
+/// Returns the paths of a root that can be protected files. Most protected names do not exist, and
+/// one list of the root is cheaper than a look at each of them.
+fn candidates(root: &OwnedFd) -> nix::Result<BTreeSet<PathBuf>> {
+    let entries = match names_in(root, MOST_NAMES) {
+        Err(Errno::EFBIG) => return Ok(names::fixed().collect()),
+        entries => entries?,
     };
-    let has_end = |name: &OsString| {
-        let ends = ENDS.iter().map(|(end, _)| end.as_bytes());
-        ends.into_iter()
-            .any(|end| name.as_bytes().to_ascii_lowercase().ends_with(end))
+    // A folder can ignore the case of letters.
+    let lower: HashSet<OsString> = entries
+        .iter()
+        .map(|name| name.to_ascii_lowercase())
+        .collect();
+    let exists = |path: &PathBuf| {
+        path.iter()
+            .next()
+            .is_some_and(|first| lower.contains(first))
     };
-    Ok(names
-        .into_iter()
-        .filter(has_end)
-        .map(PathBuf::from)
+    let with_end = entries.iter().filter(|name| names::has_end(name));
+    Ok(names::fixed()
+        .filter(exists)
+        .chain(with_end.map(PathBuf::from))
         .collect())
 }
 

@@ -1,6 +1,10 @@
 //! The names of files and folders that make other programs run code later, outside of the sandbox.
 
-use std::path::Path;
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+};
 
 /// The protected names in the root of a workspace, each with the program that reads it. They are
 /// settings that can name a program to run, and scripts that run when the program starts.
@@ -60,8 +64,8 @@ pub(super) const NAMES: &[(&str, &str)] = &[
 
 /// The folder of Planck's settings, and what in it is compared. In a home it also holds the sessions
 /// of the user, which change at any time.
-pub(super) const PLANCK: &str = ".planck";
-pub(super) const IN_PLANCK: &[&str] = &[
+const PLANCK: &str = ".planck";
+const IN_PLANCK: &[&str] = &[
     "config.toml",
     "prompts",
     "skills",
@@ -71,13 +75,31 @@ pub(super) const IN_PLANCK: &[&str] = &[
 ];
 
 /// The ends of the names of protected files in the root of a workspace.
-pub(super) const ENDS: &[(&str, &str)] = &[(".code-workspace", "VS Code")];
+const ENDS: &[(&str, &str)] = &[(".code-workspace", "VS Code")];
 
 /// The protected names in `.git`: the hooks, the files that name programs to run, and the file that
 /// redirects git to another folder that contains such hooks and files.
 pub(super) const IN_GIT: &[&str] = &["commondir", "config", "config.worktree", "hooks"];
 
 pub(super) const GIT: &str = ".git";
+
+/// Returns the paths below a root that are compared wherever they exist.
+pub(super) fn fixed() -> impl Iterator<Item = PathBuf> {
+    let in_root = NAMES.iter().map(|(name, _)| *name);
+    let in_git = IN_GIT.iter().map(|name| Path::new(GIT).join(name));
+    let in_planck = IN_PLANCK.iter().map(|name| Path::new(PLANCK).join(name));
+    in_root
+        .filter(|name| *name != PLANCK)
+        .map(PathBuf::from)
+        .chain(in_git)
+        .chain(in_planck)
+}
+
+/// Returns whether a name has a protected end.
+pub(super) fn has_end(name: &OsStr) -> bool {
+    let name = name.as_bytes().to_ascii_lowercase();
+    ENDS.iter().any(|(end, _)| name.ends_with(end.as_bytes()))
+}
 
 /// Returns the protected name that a path below a root contains, or `None` if it contains none.
 /// Names count in nested folders too, and in any case of letters. File tools may change nothing in
