@@ -380,17 +380,19 @@ pub async fn slow_observer_does_not_slow_publishing(world: &impl World) {
             assert_eq!(delivery.payload, n.to_string());
         }
     });
-    let began = Instant::now();
+    let mut blocked = Duration::ZERO;
     for n in 0..50_000 {
-        mouth.publish_event(event("s1", "a1", None, n.to_string()));
+        let event = event("s1", "a1", None, n.to_string());
+        let began = Instant::now();
+        mouth.publish_event(event);
+        blocked += began.elapsed();
         if n % 1000 == 0 {
             tokio::task::yield_now().await;
         }
     }
     assert!(
-        began.elapsed() < Duration::from_secs(2),
-        "publishing blocked for {:?}",
-        began.elapsed()
+        blocked < Duration::from_secs(2),
+        "publishing blocked for {blocked:?}"
     );
     reader.await.unwrap();
 }

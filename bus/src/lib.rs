@@ -1,5 +1,5 @@
-//! Carries live traffic between processes: over NATS, or in memory within one process. The bus
-//! holds no durable state, which is in SQL.
+//! Carries live traffic between processes: over NATS, in memory within one process, or over a socket
+//! to the memory of another process. The bus holds no durable state, which is in SQL.
 
 pub mod telemetry;
 pub mod truncate;
@@ -12,6 +12,7 @@ mod publisher;
 pub mod memory;
 pub mod nats;
 pub mod records;
+mod socket;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -22,12 +23,14 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, future::BoxFuture, stream::BoxStream};
 use planck_common::{AgentId, NodeId, Seq, SessionId, reply::Refusal, subject::Address};
+use serde::{Deserialize, Serialize};
 
 pub use self::{
     memory::{MemoryBus, MemoryHub, MemoryRecords},
     nats::{NatsBus, NatsOptions, NatsRecords},
     outbox::OutboxLimits,
     records::Records,
+    socket::{SocketBus, SocketServer},
 };
 
 /// The default log filter for the NATS client library.
@@ -160,7 +163,8 @@ pub trait ServiceGuard: Send + Sync {
 }
 
 /// The reason why an operation of the bus failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum BusError {
     #[error("nothing answers on {0}; is a node running? `planck node` starts one")]
     NoResponders(String),
@@ -172,6 +176,9 @@ pub enum BusError {
     Denied(String),
     #[error("cannot reach NATS: {0}")]
     Away(String),
+    /// The process with the other end of a socket has ended. It may have executed a command.
+    #[error("the process that runs the agents has ended; start the command again")]
+    Ended,
     /// The server or the configuration is not what Planck needs, and an operator must change it.
     #[error("{0}")]
     Unfit(String),

@@ -21,6 +21,7 @@ use tokio_util::{
 };
 use tracing::Span;
 
+pub(crate) use self::hub::BEHIND;
 pub use self::{hub::MemoryHub, records::MemoryRecords};
 
 use super::{
@@ -29,7 +30,7 @@ use super::{
 };
 
 /// The maximum size of a request or a reply in bytes, the same as in `deploy/nats.conf`.
-const MAX_PAYLOAD: usize = 8 * 1024 * 1024;
+pub(crate) const MAX_PAYLOAD: usize = 8 * 1024 * 1024;
 const GRACE: Duration = Duration::from_secs(10);
 
 /// The connection of a node or a client to a hub.

@@ -42,9 +42,10 @@ impl EventsArgs {
             ))
             .into());
         }
-        let bus = link::to_nats(&config, "planck events").await?;
-        let bus = bus
-            .ok_or_else(|| UsageError("nothing is published without NATS; set NATS_URL".into()))?;
+        let bus = link::to_others(&config, "planck events").await?;
+        let bus = bus.ok_or_else(|| {
+            UsageError("nothing is published without NATS or `planck serve`; set NATS_URL".into())
+        })?;
         let mut interrupted = signal(SignalKind::interrupt())?;
         let mut published = bus.observe(&subject).await?;
         loop {

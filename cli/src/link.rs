@@ -1,23 +1,25 @@
-//! The connection of a command to a cluster or, if NATS is not configured, to a node in this
-//! process.
+//! The connection of a command to a cluster. If NATS is not configured, it is to the `planck serve`
+//! that uses the same store, or else to a node in this process.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{earlier, output::warn};
-use planck_bus::{Bus, MemoryBus, MemoryHub, NatsBus, NatsOptions, ServiceGuard};
+use anyhow::Context as _;
+use planck_bus::{Bus, MemoryBus, MemoryHub, NatsBus, NatsOptions, ServiceGuard, SocketBus};
 use planck_client::Client;
 use planck_node::config::Config;
 use planck_node::node::{self, Inventory, RunningNode};
 
-/// A client, and the cluster, node or store to which it is connected.
+/// A client, and the nodes or the store to which it is connected.
 pub struct ConnectedClient {
     pub client: Client,
     to: ConnectionEnd,
 }
 
-/// The process or store to which the client is connected.
+/// The processes or the store to which the client is connected.
 enum ConnectionEnd {
-    Cluster,
+    /// The nodes of a cluster, or the `planck serve` of the store.
+    Others,
     /// A node in this process without connections to other nodes.
     Node(RunningNode),
     /// The store itself. No agent runs in this process.
@@ -25,11 +27,11 @@ enum ConnectionEnd {
 }
 
 impl ConnectedClient {
-    /// Connects a command that changes something. Without NATS, prints warnings about invalid files
-    /// and about sessions of an earlier version, and starts a node in this process. The node also
-    /// continues interrupted work of its store.
+    /// Connects a command that changes something. Without NATS and without a `planck serve`, prints
+    /// warnings about invalid files and about sessions of an earlier version, and starts a node in
+    /// this process. The node also continues interrupted work of its store.
     pub async fn open(config: &Config) -> anyhow::Result<Self> {
-        if let Some(link) = Self::to_cluster(config).await? {
+        if let Some(link) = Self::to_others(config).await? {
             return Ok(link);
         }
         Inventory::of(config)
@@ -48,7 +50,7 @@ impl ConnectedClient {
     /// Connects a command that only reads. Without NATS, prints a warning about sessions of an
     /// earlier version, and opens the store read-only.
     pub async fn look(config: &Config) -> anyhow::Result<Self> {
-        if let Some(link) = Self::to_cluster(config).await? {
+        if let Some(link) = Self::to_others(config).await? {
             return Ok(link);
         }
         earlier::say_what_is_there(config);
@@ -59,7 +61,7 @@ impl ConnectedClient {
 
     /// Connects a command that answers waits. Without NATS, opens the store and runs no agent.
     pub async fn answer(config: &Config) -> anyhow::Result<Self> {
-        if let Some(link) = Self::to_cluster(config).await? {
+        if let Some(link) = Self::to_others(config).await? {
             return Ok(link);
         }
         let bus = memory();
@@ -74,11 +76,11 @@ impl ConnectedClient {
         }
     }
 
-    async fn to_cluster(config: &Config) -> anyhow::Result<Option<Self>> {
-        let bus = to_nats(config, "planck client").await?;
+    async fn to_others(config: &Config) -> anyhow::Result<Option<Self>> {
+        let bus = to_others(config, "planck client").await?;
         Ok(bus.map(|bus| Self {
             client: client(&bus, config),
-            to: ConnectionEnd::Cluster,
+            to: ConnectionEnd::Others,
         }))
     }
 
@@ -96,7 +98,7 @@ impl ConnectedClient {
     /// Stops the node or the reader of the store in this process, if there is one.
     pub async fn close(self) {
         match self.to {
-            ConnectionEnd::Cluster => {}
+            ConnectionEnd::Others => {}
             ConnectionEnd::Node(running) => running.shut_down(Duration::ZERO).await,
             ConnectionEnd::Store(service) => service.stop().await,
         }
@@ -109,6 +111,24 @@ fn memory() -> Arc<dyn Bus> {
 
 fn client(bus: &Arc<dyn Bus>, config: &Config) -> Client {
     Client::over(bus.clone()).with_request_timeout(config.nats.request_timeout.0)
+}
+
+/// Connects to the configured NATS servers. If none are configured, connects to the `planck serve`
+/// that uses the same store. Returns `None` if there is none.
+pub async fn to_others(config: &Config, name: &str) -> anyhow::Result<Option<Arc<dyn Bus>>> {
+    if let Some(nats) = to_nats(config, name).await? {
+        return Ok(Some(nats));
+    }
+    let Some(folder) = config.store.folder() else {
+        return Ok(None);
+    };
+    let serve = SocketBus::connect(&folder).await.with_context(|| {
+        format!(
+            "cannot connect to the `planck serve` of the store in {}",
+            folder.display()
+        )
+    })?;
+    Ok(serve.map(|bus| Arc::new(bus) as Arc<dyn Bus>))
 }
 
 /// Connects to the configured NATS servers. Returns `None` if none are configured.

@@ -22,6 +22,7 @@ use super::{
     output::{say, warn},
     place::ConfigPlace,
 };
+use planck_bus::SocketServer;
 use planck_client::Client;
 use planck_node::config::{Config, KeyChoice, KeyEntry};
 use planck_node::node::{self, RunningNode};
@@ -205,6 +206,9 @@ async fn serve(
         true => None,
         false => Some(Box::pin(node::open(config)).await?),
     };
+    let commands = running
+        .as_ref()
+        .and_then(|running| for_commands(config, running));
     let front = Front::new(client(config, running.as_ref()).await?, options);
     let stop = CancellationToken::new();
     let address = bound.local_addr().unwrap_or(listen);
@@ -218,6 +222,7 @@ async fn serve(
             Ok(Exit::Done)
         }
     };
+    drop(commands);
     stop.cancel();
     for listener in listeners {
         ended(listener).await;
@@ -234,6 +239,26 @@ async fn bind(address: SocketAddr, key: &str) -> anyhow::Result<TcpListener> {
 async fn ended(listener: JoinHandle<()>) {
     if let Err(error) = listener.await {
         tracing::error!(%error, "a listener of the front failed");
+    }
+}
+
+/// Without NATS, lets commands that use the same store use the node in this process.
+fn for_commands(config: &Config, running: &RunningNode) -> Option<SocketServer> {
+    let folder = config
+        .store
+        .folder()
+        .filter(|_| config.nats.url.is_none())?;
+    let bus = Arc::clone(&running.node().services().bus);
+    match SocketServer::listen(&folder, bus) {
+        Ok(Some(listening)) => Some(listening),
+        Ok(None) => {
+            tracing::warn!("commands use another `planck serve` of the same store");
+            None
+        }
+        Err(error) => {
+            tracing::warn!(%error, "commands cannot use the sessions that are at work here");
+            None
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use super::{
 use planck_node::config::Config;
 use planck_node::node::Inventory;
 use planck_node::team::{
-    self, KnownModels, TeamContext, TeamTemplate, TemplateErrors, TemplateFile, resolve,
+    self, KnownModels, TeamContext, TeamTemplate, TemplateErrors, TemplateFile, nearest, resolve,
 };
 use planck_toolbox::project::SourcePart;
 
@@ -123,42 +123,75 @@ struct Validated {
     #[serde(skip_serializing_if = "Option::is_none")]
     members: Option<usize>,
     errors: Vec<String>,
+    /// What holds only if another program offers it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 impl Validated {
-    fn of(checked: Result<TeamTemplate, TemplateErrors>) -> Self {
-        match checked {
+    fn of(config: &Config, here: &Inventory, file: &TemplateFile) -> Self {
+        let notes = notes(here, file);
+        match check(config, here, file) {
             Ok(template) => Self {
                 file: Some(template.file),
                 members: Some(template.members.len()),
                 errors: Vec::new(),
+                notes,
             },
-            Err(errors) => Self::wrong(errors.0.iter().map(ToString::to_string).collect()),
+            Err(errors) => Self {
+                notes,
+                ..Self::wrong(&errors)
+            },
         }
     }
 
-    fn wrong(errors: Vec<String>) -> Self {
+    fn wrong(errors: &TemplateErrors) -> Self {
+        Self::with(errors.0.iter().map(ToString::to_string).collect())
+    }
+
+    fn with(errors: Vec<String>) -> Self {
         Self {
             file: None,
             members: None,
             errors,
+            notes: Vec::new(),
         }
     }
 
     fn text(&self) -> String {
-        match (&self.file, self.members) {
-            (Some(file), Some(members)) => format!(
-                "{}: {}, no errors\n",
+        let first = match (&self.file, self.members) {
+            (Some(file), Some(members)) => Some(format!(
+                "{}: {}, no errors",
                 file.display(),
                 counted(members, "member")
-            ),
-            (_, _) => self
-                .errors
-                .iter()
-                .map(|error| format!("{error}\n"))
-                .collect(),
-        }
+            )),
+            (_, _) => None,
+        };
+        let lines = first.iter().chain(&self.errors).chain(&self.notes);
+        lines.map(|line| format!("{line}\n")).collect()
     }
+}
+
+/// Returns a note for each tool that this machine does not have. A sidecar or a client may have it.
+fn notes(here: &Inventory, file: &TemplateFile) -> Vec<String> {
+    let Some(template) = team::inspect(file).0 else {
+        return Vec::new();
+    };
+    let source = template.file.display();
+    let named = template.members.iter().flat_map(|member| {
+        let granted = member.grant.iter().flat_map(|grant| &grant.tools);
+        let names = member.tools.iter().flatten().chain(granted);
+        names.map(move |name| (member.name.as_ref().unwrap_or(&member.r#type), name))
+    });
+    let unknown = named.filter(|(_, name)| !here.tools.contains(team::tool_names::canonical(name)));
+    let told = unknown.map(|(member, name)| {
+        let meant = nearest(name, here.tools.iter().map(String::as_str));
+        let meant = meant.map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"));
+        format!(
+            "{source}, member \"{member}\": note: only a sidecar or a client can have the tool `{name}`{meant}"
+        )
+    });
+    told.collect()
 }
 
 fn validate(config: &Config, teams: Vec<String>, output: Output) -> anyhow::Result<Exit> {
@@ -180,10 +213,11 @@ fn validate(config: &Config, teams: Vec<String>, output: Output) -> anyhow::Resu
     };
     let here = Inventory::of(config);
     let is_found = !files.is_empty();
-    let checked = files
-        .into_iter()
-        .map(|file| Validated::of(file.and_then(|file| check(config, &here, &file))));
-    let of_inventory = (!here.problems.is_empty()).then(|| Validated::wrong(here.problems.clone()));
+    let checked = files.into_iter().map(|file| match file {
+        Ok(file) => Validated::of(config, &here, &file),
+        Err(errors) => Validated::wrong(&errors),
+    });
+    let of_inventory = (!here.problems.is_empty()).then(|| Validated::with(here.problems.clone()));
     let all: Vec<Validated> = of_inventory.into_iter().chain(checked).collect();
     match output.output {
         Format::Json => json(&all)?,
@@ -245,7 +279,6 @@ pub fn check(
             .iter()
             .map(|skill| (skill.name.clone(), skill.entry()))
             .collect(),
-        tools: Some(here.tools.clone()),
         clashes: here.clashes.clone().into(),
     };
     found.extend(

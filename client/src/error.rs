@@ -35,6 +35,7 @@ fn way_out(error: &BusError) -> &'static str {
         | BusError::TooLarge { .. }
         | BusError::Denied(_)
         | BusError::Away(_)
+        | BusError::Ended
         | BusError::Unfit(_) => "",
     }
 }
@@ -55,7 +56,7 @@ impl ClientError {
     /// failed. If so, look at the session before you repeat a command that is not idempotent.
     pub fn may_have_been_executed(&self) -> bool {
         match self {
-            Self::Unreachable(BusError::TimedOut { .. } | BusError::Away(_))
+            Self::Unreachable(BusError::TimedOut { .. } | BusError::Away(_) | BusError::Ended)
             | Self::Malformed { .. } => true,
             Self::Unreachable(
                 BusError::NoResponders(_)
@@ -78,7 +79,10 @@ impl ClientError {
                 FailedTry::MaybeExecuted
             }
             Self::Unreachable(
-                BusError::TooLarge { .. } | BusError::Denied(_) | BusError::Unfit(_),
+                BusError::TooLarge { .. }
+                | BusError::Denied(_)
+                | BusError::Ended
+                | BusError::Unfit(_),
             )
             | Self::Refused(_)
             | Self::Malformed { .. } => FailedTry::Final,

@@ -171,7 +171,10 @@ impl Follow {
             match self.next_input().await {
                 FollowInput::Published(Some(delivery)) => self.published(&delivery),
                 FollowInput::Published(None) => {
-                    let error = BusError::Away("the subscription ended; connect again".into());
+                    let error = match self.client.bus().is_private() {
+                        true => BusError::Ended,
+                        false => BusError::Away("the subscription ended; connect again".into()),
+                    };
                     self.lost = Some(ClientError::Unreachable(error));
                 }
                 FollowInput::Done(work) => self.done(work),

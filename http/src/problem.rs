@@ -113,9 +113,9 @@ impl From<ClientError> for Problem {
     fn from(error: ClientError) -> Self {
         let status = match &error {
             ClientError::Refused(refusal) => return refusal.clone().into(),
-            ClientError::Unreachable(BusError::NoResponders(_) | BusError::Away(_)) => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            ClientError::Unreachable(
+                BusError::NoResponders(_) | BusError::Away(_) | BusError::Ended,
+            ) => StatusCode::SERVICE_UNAVAILABLE,
             ClientError::Unreachable(BusError::TimedOut { .. }) => StatusCode::GATEWAY_TIMEOUT,
             ClientError::Unreachable(BusError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             ClientError::Unreachable(BusError::Denied(_) | BusError::Unfit(_))

@@ -150,7 +150,7 @@ fn unanswered(node: &NodeId, error: &BusError, if_unclear: Code) -> Refusal {
     let why = format!("node {node} does not answer: {error}");
     match error {
         BusError::TooLarge { .. } => Refusal::new(Code::TooLarge, error.to_string()),
-        BusError::TimedOut { .. } | BusError::Away(_) => Refusal::new(
+        BusError::TimedOut { .. } | BusError::Away(_) | BusError::Ended => Refusal::new(
             if_unclear,
             format!("{why}; it may have done what it was asked"),
         ),

@@ -106,7 +106,7 @@ impl SqliteStore {
         } = options;
         let place = match own_place {
             Some(own_place) => own_place.make(&folder)?,
-            None => StoreFolder::create(&folder)?,
+            None => StoreFolder::create(&folder)?.owned()?,
         };
         let lock = NodeLock::take(&place, node)?;
         lock::tidy(&place);
@@ -155,7 +155,7 @@ impl SqliteStore {
         } = options;
         let place = match own_place {
             Some(own_place) => own_place.find(&folder)?,
-            None if folder.symlink_metadata().is_ok() => Some(StoreFolder::open(&folder)?),
+            None if folder.symlink_metadata().is_ok() => Some(StoreFolder::open(&folder)?.owned()?),
             None => None,
         };
         if let Some(place) = place {

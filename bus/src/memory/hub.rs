@@ -16,7 +16,7 @@ use crate::{
 
 /// The number of messages that a subscription holds. A reader that falls further behind loses the
 /// newest, as over NATS.
-const BEHIND: usize = 65_536;
+pub(crate) const BEHIND: usize = 65_536;
 
 /// A bus without a server, shared by its connections.
 #[derive(Default)]

@@ -344,6 +344,7 @@ pub async fn check_jetstream(link: &NatsLink) -> Result<(), BusError> {
             BusError::Away("JetStream does not answer; it may be electing a leader".into())
         }
         error @ (BusError::Away(_)
+        | BusError::Ended
         | BusError::Denied(_)
         | BusError::Unfit(_)
         | BusError::TooLarge { .. }) => error,

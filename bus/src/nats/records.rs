@@ -112,7 +112,7 @@ impl NatsRecords {
             .await
             .map_err(|error| match error {
                 BusError::NoResponders(_) => RecordsError::Away("there is no JetStream".into()),
-                BusError::TimedOut { .. } | BusError::Away(_) => {
+                BusError::TimedOut { .. } | BusError::Away(_) | BusError::Ended => {
                     RecordsError::Away(error.to_string())
                 }
                 BusError::Denied(why) => RecordsError::Denied(why),
@@ -165,7 +165,7 @@ impl NatsRecords {
             Ok(answer) => reply::stored(&answer, &self.bucket).map(|WriteAck { seq }| seq),
             Err(BusError::NoResponders(_)) => Err(self.why_nobody().await),
             Err(BusError::Denied(why)) => Err(RecordsError::Denied(why)),
-            Err(error @ (BusError::TimedOut { .. } | BusError::Away(_))) => {
+            Err(error @ (BusError::TimedOut { .. } | BusError::Away(_) | BusError::Ended)) => {
                 Err(RecordsError::Unknown(error.to_string()))
             }
             Err(error @ (BusError::TooLarge { .. } | BusError::Unfit(_))) => {

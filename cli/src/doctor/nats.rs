@@ -78,6 +78,7 @@ async fn connect(config: &Config, url: &ConfiguredUrl) -> Result<NatsBus, Doctor
             BusError::NoResponders(_)
             | BusError::TimedOut { .. }
             | BusError::TooLarge { .. }
+            | BusError::Ended
             | BusError::Away(_) => "start nats-server 2.12 or later, or correct `[nats]`",
         };
         DoctorFinding::bad("nats", format!("{url}: {error}"), remedy)

@@ -311,7 +311,6 @@ fn teams(config: &Config, skills: &Skills, models: &Llm, clashes: Vec<NameClash>
         permissions: vec![config.permissions.layer()],
         user_md: None,
         agents_md: None,
-        tools: None,
         clashes: clashes.into(),
         skills: skills
             .iter()

@@ -63,7 +63,7 @@ impl Sessions {
         match self.store.node_lives(host).await? {
             Some(true) => Err(Refusal::new(
                 Code::Busy,
-                "the session is at work in another process; set NATS_URL for both, so that they reach each other, or wait until that one ends",
+                "the session is at work in another process; end that one, let it be `planck serve`, which other commands use, or set NATS_URL for both",
             )),
             Some(false) | None => Ok(()),
         }

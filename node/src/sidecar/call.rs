@@ -212,9 +212,10 @@ impl SidecarCall<'_> {
                 "denied: this node may not call `{}`: {why}",
                 self.subject
             )),
-            BusError::TimedOut { .. } | BusError::Away(_) | BusError::Unfit(_) => {
-                CallFailure::Undone(error.to_string())
-            }
+            BusError::TimedOut { .. }
+            | BusError::Away(_)
+            | BusError::Ended
+            | BusError::Unfit(_) => CallFailure::Undone(error.to_string()),
         }
     }
 }

@@ -153,6 +153,7 @@ fn refused(error: &BusError) -> String {
         BusError::Denied(_)
         | BusError::TimedOut { .. }
         | BusError::Away(_)
+        | BusError::Ended
         | BusError::Unfit(_) => error.to_string(),
     }
 }

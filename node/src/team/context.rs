@@ -32,9 +32,6 @@ pub struct TeamContext {
     pub agents_md: Option<String>,
     /// The text that describes each skill in a system prompt, by the skill's name.
     pub skills: BTreeMap<String, String>,
-    /// The names of the existing tools, if an unknown name is an error. If `None`, the resolution
-    /// accepts unknown names, and the node that starts the agent warns about them.
-    pub tools: Option<BTreeSet<String>>,
     /// Tools and skills that exist both in a user's folder and in the project. Agents get neither
     /// of the two.
     pub clashes: Arc<[NameClash]>,

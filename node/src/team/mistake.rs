@@ -81,18 +81,22 @@ impl<'a> Mistakes<'a> {
     }
 }
 
+/// Returns the most similar known name, if it is similar enough.
+pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let known = known
+        .into_iter()
+        .map(|name| (strsim::jaro_winkler(name, wanted), name));
+    let (_, name) = known
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    Some(name)
+}
+
 /// Returns advice for an unknown name: the most similar known name, or the list of known names if
 /// none is similar enough.
 pub fn did_you_mean<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
-    let nearest = known
-        .clone()
-        .into_iter()
-        .map(|name| (strsim::jaro_winkler(name, wanted), name));
-    match nearest
-        .filter(|(likeness, _)| *likeness > 0.75)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-    {
-        Some((_, name)) => format!("did you mean `{name}`?"),
+    match nearest(wanted, known.clone()) {
+        Some(name) => format!("did you mean `{name}`?"),
         None => format!(
             "known are {}",
             known.into_iter().collect::<Vec<_>>().join(", ")

@@ -243,20 +243,7 @@ fn check_tools(member: &Member, context: &TeamContext, mistakes: &mut Mistakes<'
     for (field, name) in named.chain(granted) {
         if let Some(clash) = context.clash("tool", canonical(name)) {
             mistakes.field(field, clash.to_string(), "rename one of them");
-            continue;
         }
-        let Some(known) = context
-            .tools
-            .as_ref()
-            .filter(|known| !known.contains(canonical(name)))
-        else {
-            continue;
-        };
-        mistakes.field(
-            field,
-            format!("unknown tool `{name}`"),
-            did_you_mean(name, known.iter().map(String::as_str)),
-        );
     }
 }
 

@@ -32,7 +32,6 @@ fn context() -> TeamContext {
         permissions: Vec::new(),
         user_md: None,
         agents_md: Some("Be kind.".into()),
-        tools: None,
         clashes: Default::default(),
         skills: BTreeMap::from([
             ("pdf".into(), "- pdf: reads PDFs".into()),
@@ -92,34 +91,6 @@ fn without_members_there_is_one_agent_with_the_defaults() {
     assert_eq!(
         resolve(&[], &without).unwrap()[0].tools,
         ["bash", "edit", "read", "write"]
-    );
-}
-
-#[test]
-fn an_unknown_tool_is_a_mistake_if_the_tools_are_known() {
-    let known = tool_names::ALL
-        .into_iter()
-        .chain(["read", "write"])
-        .map(Into::into)
-        .collect();
-    let context = TeamContext {
-        tools: Some(known),
-        ..context()
-    };
-    let team = members(
-        json!([{"type": "a", "tools": ["raed", "call_agent"], "grant": {"tools": ["fly"], "skills": []}}]),
-    );
-    let told = TemplateErrors(resolve(&team, &context).unwrap_err()).to_string();
-    let lines: Vec<&str> = told.lines().collect();
-    assert_eq!(lines.len(), 2, "{told}");
-    assert_eq!(
-        lines[0],
-        "TEAM.json, member \"a\", `tools`: unknown tool `raed`; did you mean `read`?"
-    );
-    assert!(
-        lines[1]
-            .starts_with("TEAM.json, member \"a\", `grant.tools`: unknown tool `fly`; known are "),
-        "{told}"
     );
 }
 

@@ -29,6 +29,8 @@ use planck_host::regular_file::{self, NotOpened};
 const PRIVATE_FOLDER: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
 
+const FOREIGN: &str = "it belongs to another user";
+
 const PUT_RIGHT: &str = "remove it, or name another folder with `--store sqlite:DIR`";
 const WRITABLE: &str =
     "give this user write permission to the folder, or name another one with `--store sqlite:DIR`";
@@ -124,12 +126,25 @@ impl StoreFolder {
             .map_err(|errno| fault::refused(&self.path, &errno.into(), WRITABLE))?;
         let others = Mode::S_IWGRP | Mode::S_IWOTH;
         Ok(if there.st_uid != nix::unistd::geteuid().as_raw() {
-            Some("it belongs to another user")
+            Some(FOREIGN)
         } else if Mode::from_bits_truncate(there.st_mode).intersects(others) {
             Some("other users can write to it")
         } else {
             None
         })
+    }
+
+    /// Returns the folder unchanged, or an error if it belongs to another user, who could exchange
+    /// its files. A folder that a user names may admit more users than the default one.
+    pub fn owned(self) -> Result<Self, StoreError> {
+        match self.exposure()? {
+            Some(FOREIGN) => Err(fault::broken(
+                &self.path,
+                FOREIGN,
+                "run as that user, or name another store with `--store sqlite:DIR`",
+            )),
+            Some(_) | None => Ok(self),
+        }
     }
 
     /// Opens a file of any owner for reading. Returns `None` if it does not exist.
@@ -291,7 +306,7 @@ fn refuse(path: &Path) -> StoreError {
 /// Returns why the store refuses to write to a file, or `None` if it accepts the file.
 fn complaint(there: &fs::Metadata) -> Option<&'static str> {
     let foreign = there.uid() != nix::unistd::geteuid().as_raw();
-    kind_complaint(there).or(foreign.then_some("it belongs to another user"))
+    kind_complaint(there).or(foreign.then_some(FOREIGN))
 }
 
 fn kind_complaint(there: &fs::Metadata) -> Option<&'static str> {

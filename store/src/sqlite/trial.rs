@@ -45,7 +45,7 @@ pub async fn run(options: SqliteOptions) -> Result<SqliteTrial, StoreError> {
         .map_err(|error| fault::refused(folder, &error, WRITABLE))?;
     let place = match &options.own_place {
         Some(own_place) => own_place.find(folder)?,
-        None if nearest == *folder => Some(StoreFolder::open(folder)?),
+        None if nearest == *folder => Some(StoreFolder::open(folder)?.owned()?),
         None => None,
     };
     match place {

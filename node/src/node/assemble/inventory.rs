@@ -31,6 +31,7 @@ impl Inventory {
         let mut tools: BTreeSet<String> = built_in_names()
             .into_iter()
             .chain(tool_names::ALL)
+            .chain([planck_toolbox::outside::ASK_USER])
             .map(Into::into)
             .collect();
         for (name, file) in found {

@@ -329,3 +329,26 @@ async fn a_journal_that_was_left_behind_is_not_applied_to_a_new_file() {
     let sessions = db.rows(sqlx::query("SELECT * FROM sessions")).await;
     assert!(sessions.unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn a_folder_of_another_user_is_refused() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root can give a folder to another user");
+        return;
+    }
+    let folder = Folder::new();
+    nix::unistd::chown(folder.path(), Some(65_534.into()), None).unwrap();
+    let refused = [
+        SqliteStore::open(folder.options(), &NodeId::mint())
+            .await
+            .map(drop),
+        SqliteStore::look(folder.options()).await.map(drop),
+        SqliteStore::try_out(folder.options()).await.map(drop),
+    ];
+    for refused in refused {
+        let told = refused.unwrap_err().to_string();
+        let (what, way_out) = ("belongs to another user", "--store sqlite:DIR");
+        assert!(told.contains(what) && told.contains(way_out), "{told}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}

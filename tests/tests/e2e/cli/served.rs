@@ -222,6 +222,23 @@ async fn teams_are_listed_checked_and_started() -> Result<()> {
             assert!(found.out.contains(word), "{word}: {found:?}");
         }
     }
+    write(
+        "kind",
+        &bad(
+            json!({ "type": "lead", "tools": ["spawn_agent", "ask_user"] }),
+            json!({ "type": "hand", "tools": ["count_words"] }),
+        ),
+    )?;
+    let kind = planck(&world, &["team", "validate", "kind"]).await?;
+    assert!(
+        kind.code == 0
+            && kind.out.contains("no errors")
+            && kind
+                .out
+                .contains("a client can have the tool `count_words`")
+            && !kind.out.contains("ask_user"),
+        "{kind:?}"
+    );
     let every = planck(&world, &["team", "validate"]).await?;
     assert!(
         every.code == 2 && every.out.contains("2 members, no errors") && every.out.contains("fly"),

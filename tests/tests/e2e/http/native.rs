@@ -8,6 +8,7 @@ use planck_tests::{
     eventually::eventually,
     example::root,
     front::{AUTHORIZATION, Front, get},
+    machine::run,
     node::{fresh, planck_in},
     stream_client::StreamClient,
 };
@@ -202,6 +203,53 @@ async fn what_does_not_exist_is_refused() -> Result<()> {
     let unknown = "/v1/sessions/nope/events";
     let unknown = front.request("GET", unknown, &[accept], "").await?;
     assert_eq!(unknown.status, 404);
+    Ok(())
+}
+
+#[tokio::test]
+async fn commands_share_the_sessions_of_the_front() -> Result<()> {
+    let Alone {
+        mut front,
+        model,
+        folder,
+    } = alone(asking()).await?;
+    let planck = async |arguments: &[&str]| {
+        let mut command = command(&folder, &model)?;
+        run({
+            command.args(arguments);
+            command
+        })
+        .await
+    };
+    // The front's session waits, and a command answers. Without the front's process it could not.
+    let started = json!({ "prompt": "go", "members": careful()["members"], "name": "bold-oak", "permissions": "careful" });
+    front.post("/v1/sessions", &started).await?;
+    let wait = eventually("the call waits", async || {
+        let waits = front.get("/v1/waits").await.ok()?.json().ok()?;
+        Some(waits["waits"].get(0)?["id"].as_str()?.to_owned())
+    });
+    let wait = wait.await?;
+    let answered = planck(&["answer", &wait, "allow"]).await?;
+    assert_eq!(answered.code, 0, "{answered:?}");
+    let ledger = folder.path().join("ledger");
+    eventually("the allowed call ran", async || {
+        ledger.exists().then_some(())
+    })
+    .await?;
+
+    // A command's prompt runs in the front's process, which has the session.
+    let ran = planck(&["run", "--session", "bold-oak", "go on"]).await?;
+    assert!(ran.code == 0 && ran.out.contains("It is done."), "{ran:?}");
+    let events = front.get("/v1/sessions/bold-oak/events").await?.body;
+    assert!(events.contains("go on"), "{events}");
+
+    // When the front is gone, commands go on alone, also beside the socket that it left.
+    front.kill().await?;
+    let alone = planck(&["session", "ls", "-o", "json"]).await?;
+    assert!(
+        alone.code == 0 && alone.out.contains("bold-oak"),
+        "{alone:?}"
+    );
     Ok(())
 }
 

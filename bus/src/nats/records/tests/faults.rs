@@ -125,30 +125,32 @@ async fn server_that_is_away_or_frozen_has_an_error_of_its_own() {
 async fn records_work_again_after_the_leader_was_killed() {
     let mut cluster = NatsCluster::start().unwrap();
     let records = opened(connect(cluster.url(), "", 3).await).await;
-    let first = records
-        .write(vec![Write::put("node.a", "a").at(0)])
-        .await
-        .unwrap();
+    let first = written(&records, || vec![Write::put("node.a", "a")]).await;
     let leader = leader(&records).await;
     let number: usize = leader.trim_start_matches('n').parse().unwrap();
     cluster.servers[number - 1].kill().unwrap();
 
-    let until = Instant::now() + Duration::from_secs(60);
-    let revision = loop {
-        let write = vec![Write::put("proof.a", "").while_at("node.a", first)];
-        match records.write(write).await {
-            Ok(revision) => break revision,
-            Err(RecordsError::Away(_) | RecordsError::Unknown(_)) => {
-                assert!(Instant::now() < until, "no new leader")
-            }
-            Err(error) => panic!("{error}"),
-        }
-    };
+    let proof = || vec![Write::put("proof.a", "").while_at("node.a", first)];
+    let revision = written(&records, proof).await;
     assert!(revision > first);
     assert_eq!(
         records.read("node.a").await.unwrap().value.as_deref(),
         Some("a".as_bytes())
     );
+}
+
+/// Writes as soon as the bucket has a leader.
+async fn written(records: &NatsRecords, writes: impl Fn() -> Vec<Write>) -> u64 {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        match records.write(writes()).await {
+            Ok(revision) => return revision,
+            Err(RecordsError::Away(_) | RecordsError::Unknown(_)) => {
+                assert!(Instant::now() < until, "no leader");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 async fn leader(records: &NatsRecords) -> String {
