@@ -46,6 +46,9 @@ impl CallBaselines for NoStore {
     }
 }
 
+/// The tier without a sandbox, but with the comparison of protected files that a sandbox comes with.
+const COMPARED: &str = "comparison";
+
 struct Measured {
     tier: &'static str,
     toolbox: Toolbox,
@@ -53,18 +56,14 @@ struct Measured {
 }
 
 impl Measured {
-    fn new(sandbox: Sandbox, groups: Option<Groups>, dir: &Path) -> Self {
-        let tier = if groups.is_some() {
-            "in groups"
-        } else {
-            sandbox.tier()
-        };
+    fn new(tier: &'static str, sandbox: Sandbox, groups: Option<Groups>, dir: &Path) -> Self {
         let launcher = Launcher::alone(planck()).grouped(groups);
         let files = Files::new(
             Roots::confined(vec![dir.to_owned()], Vec::new()),
             Caps::default(),
         );
-        let wall = (!sandbox.is_off()).then(|| Wall::new(Arc::new(NoStore)));
+        let is_compared = tier == COMPARED || !sandbox.is_off();
+        let wall = is_compared.then(|| Wall::new(Arc::new(NoStore)));
         let shell = Shell::new(launcher, sandbox, wall, &[], Caps::default());
         let catalogue = ToolCatalogue::default();
         built_in(&files, &shell, Duration::from_secs(30))
@@ -141,10 +140,14 @@ async fn walls() -> Vec<Sandbox> {
     walls
 }
 
-/// Makes a repository with a commit of 1,000 files, because the wall compares what git runs.
+/// Makes a repository with a commit of 1,000 files in 20 folders, because the wall compares what git runs.
 fn repository(folder: &Path) {
-    for number in 0..1_000 {
-        std::fs::write(folder.join(format!("file-{number}.txt")), "text").unwrap();
+    for part in 0..20 {
+        let part = folder.join(format!("part-{part}"));
+        std::fs::create_dir(&part).unwrap();
+        for file in 0..50 {
+            std::fs::write(part.join(format!("file-{file}.txt")), "text").unwrap();
+        }
     }
     let who = ["-c", "user.name=a", "-c", "user.email=a@b"];
     for args in [
@@ -168,10 +171,12 @@ async fn main() {
     let mut measured: Vec<Measured> = walls()
         .await
         .into_iter()
-        .map(|wall| Measured::new(wall, None, folder.path()))
+        .map(|wall| Measured::new(wall.tier(), wall, None, folder.path()))
         .collect();
+    measured.push(Measured::new(COMPARED, Sandbox::off(), None, folder.path()));
     if let Ok(groups) = Groups::prepare(CommandLimits::default()) {
-        measured.push(Measured::new(Sandbox::off(), Some(groups), folder.path()));
+        let grouped = Measured::new("in groups", Sandbox::off(), Some(groups), folder.path());
+        measured.push(grouped);
     }
     for round in 0..rounds {
         for tier in &mut measured {

@@ -1,7 +1,13 @@
 //! The connection of a command to a cluster. If NATS is not configured, it is to the `planck serve`
 //! that uses the same store, or else to a node in this process.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use super::{earlier, output::warn};
 use anyhow::Context as _;
@@ -110,7 +116,14 @@ fn memory() -> Arc<dyn Bus> {
 }
 
 fn client(bus: &Arc<dyn Bus>, config: &Config) -> Client {
-    Client::over(bus.clone()).with_request_timeout(config.nats.request_timeout.0)
+    let has_told = AtomicBool::new(false);
+    Client::over(bus.clone())
+        .with_request_timeout(config.nats.request_timeout.0)
+        .with_retry_notice(move |error| {
+            if !has_told.swap(true, Ordering::Relaxed) {
+                warn(&format!("planck: trying again for some seconds: {error}"));
+            }
+        })
 }
 
 /// Connects to the configured NATS servers. If none are configured, connects to the `planck serve`

@@ -53,7 +53,10 @@ impl RetryPolicy {
 pub struct Client {
     bus: Arc<dyn Bus>,
     request_timeout: Duration,
+    retry_notice: Option<RetryNotice>,
 }
+
+type RetryNotice = Arc<dyn Fn(&ClientError) + Send + Sync>;
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -116,6 +119,7 @@ impl Client {
         Self {
             bus,
             request_timeout: REQUEST_TIMEOUT,
+            retry_notice: None,
         }
     }
 
@@ -124,6 +128,16 @@ impl Client {
     pub fn with_request_timeout(self, request_timeout: Duration) -> Self {
         Self {
             request_timeout,
+            ..self
+        }
+    }
+
+    /// Sets a function that is called when a request is about to be sent again for the first time,
+    /// with the error of the first attempt, so that a program can say why it waits.
+    #[must_use]
+    pub fn with_retry_notice(self, notice: impl Fn(&ClientError) + Send + Sync + 'static) -> Self {
+        Self {
+            retry_notice: Some(Arc::new(notice)),
             ..self
         }
     }
@@ -185,6 +199,9 @@ impl Client {
             }
             retries += 1;
             tracing::debug!(%to, retries, %error, "sending a request again");
+            if let Some(notice) = self.retry_notice.as_ref().filter(|_| retries == 1) {
+                notice(&error);
+            }
             if error.failed_try() == FailedTry::MaybeExecuted {
                 unclear = Some(error);
             }

@@ -1,7 +1,7 @@
 //! Reads what a request carries: its JSON body, the arguments in its address, and the ids in its
 //! path. All bounds are here.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use axum::{
     body::Body,
@@ -10,29 +10,81 @@ use axum::{
 };
 use bytes::Bytes;
 use planck_common::{id::is_id, json_text};
-use serde::de::DeserializeOwned;
+use schemars::JsonSchema;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
-use super::problem::Problem;
+use super::{openapi, problem::Problem};
 
 /// The maximum size of a body in bytes.
 const BODY: usize = 8 << 20;
 /// How long a client may take to send a body.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A JSON object in a request's body. An empty body counts as `{}`.
+/// How similar an unknown field of a [`WireBody`] is to a known one if it is meant to be that one.
+const MISSPELT: f64 = 0.95;
+
+/// The JSON object in the body of a command. An empty body counts as `{}`. Unknown fields are refused,
+/// because without its misspelt field a command does something else.
 pub struct JsonBody<T>(pub T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+impl<T: DeserializeOwned + JsonSchema, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        let (parts, body) = request.into_parts();
-        let bytes = read(body).await?;
-        if !bytes.is_empty() {
-            require_json(&parts.headers)?;
-        }
-        parse(&bytes).map(Self)
+        read_json(request, 0.0).await.map(Self)
     }
+}
+
+/// The JSON object in a body that another project's client has written. Its unknown fields have no
+/// meaning here, but a field with nearly the name of a known one is refused.
+pub struct WireBody<T>(pub T);
+
+impl<T: DeserializeOwned + JsonSchema, S: Send + Sync> FromRequest<S> for WireBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        read_json(request, MISSPELT).await.map(Self)
+    }
+}
+
+/// Reads the body of a request. Refuses unknown fields that are at least as similar to a known one as
+/// `similar` says, from 0 to 1.
+async fn read_json<T: DeserializeOwned + JsonSchema>(
+    request: Request,
+    similar: f64,
+) -> Result<T, Problem> {
+    let (parts, body) = request.into_parts();
+    let bytes = read(body).await?;
+    if !bytes.is_empty() {
+        require_json(&parts.headers)?;
+    }
+    let read = parse(&bytes)?;
+    check_fields(&bytes, &openapi::fields(&T::schema_name()), similar)?;
+    Ok(read)
+}
+
+fn check_fields(bytes: &[u8], known: &[&str], similar: f64) -> Result<(), Problem> {
+    let fields: BTreeMap<String, IgnoredAny> = serde_json::from_slice(bytes).unwrap_or_default();
+    let unknown = fields.keys().filter(|name| !known.contains(&name.as_str()));
+    for name in unknown {
+        let likeness = |known: &&str| strsim::jaro_winkler(known, name);
+        let nearest = known
+            .iter()
+            .copied()
+            .max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+        let Some(nearest) = nearest.filter(|nearest| likeness(nearest) >= similar) else {
+            continue;
+        };
+        let name: String = name.chars().take(80).collect();
+        let way_out = match likeness(&nearest) > 0.75 {
+            true => format!("did you mean `{nearest}`?"),
+            false => format!("known are {}", known.join(", ")),
+        };
+        return Err(Problem::bad_request(format!(
+            "the body has the unknown field `{name}`; {way_out}"
+        )));
+    }
+    Ok(())
 }
 
 /// Refuses a body that does not say that it is JSON. A page of another site can send such a body
@@ -170,5 +222,56 @@ mod tests {
         );
         let problem = parse::<Start>(many.as_bytes()).unwrap_err();
         assert_eq!(problem.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    }
+
+    #[test]
+    fn unknown_field_of_a_command_is_refused_and_a_misspelt_one_of_a_wire() {
+        let refused = |schema: &str, body: &str, similar| {
+            check_fields(body.as_bytes(), &openapi::fields(schema), similar)
+                .err()
+                .map(|problem| problem.detail().to_owned())
+        };
+        for (schema, body, similar, told) in [
+            (
+                "Start",
+                r#"{"permision":"careful"}"#,
+                0.0,
+                "`permision`; did you mean `permissions`?",
+            ),
+            ("Start", r#"{"xyz":1}"#, 0.0, "`xyz`; known are "),
+            ("Because", r#"{"to":1}"#, 0.0, "`to`; known are reason"),
+            (
+                "UiChatRequest",
+                r#"{"id":"a","permision":1}"#,
+                MISSPELT,
+                "did you mean `permissions`?",
+            ),
+            (
+                "ResponseRequest",
+                r#"{"modell":1}"#,
+                MISSPELT,
+                "did you mean `model`?",
+            ),
+        ] {
+            let why = refused(schema, body, similar).unwrap();
+            assert!(why.contains(told), "{why}");
+        }
+        for (schema, body, similar) in [
+            ("Start", r#"{"permissions":"careful","prompt":"a"}"#, 0.0),
+            ("Start", "", 0.0),
+            // What assistant-ui sends besides.
+            (
+                "UiChatRequest",
+                r#"{"id":"a","system":"b","tools":{},"metadata":{},"callSettings":{}}"#,
+                MISSPELT,
+            ),
+            (
+                "ChatCompletionRequest",
+                r#"{"model":"a","max_tokens":1,"logprobs":true,"tool_choice":"auto"}"#,
+                MISSPELT,
+            ),
+        ] {
+            assert_eq!(refused(schema, body, similar), None, "{body}");
+        }
     }
 }

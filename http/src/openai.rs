@@ -24,10 +24,11 @@ use axum::{
     routing::{any, get, post},
 };
 use planck_common::Timestamp;
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
 use super::{
-    body::JsonBody,
+    body::WireBody,
     front::Front,
     key::{Caller, User},
 };
@@ -77,7 +78,7 @@ struct Call<T> {
     body: T,
 }
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Call<T> {
+impl<T: DeserializeOwned + JsonSchema, S: Send + Sync> FromRequest<S> for Call<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
@@ -85,7 +86,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Call<T> {
         let User(caller) = User::from_request_parts(&mut parts, state).await?;
         let headers = parts.headers.clone();
         let request = Request::from_parts(parts, body);
-        let JsonBody(body) = JsonBody::from_request(request, state).await?;
+        let WireBody(body) = WireBody::from_request(request, state).await?;
         Ok(Self {
             caller,
             headers,

@@ -2,6 +2,8 @@
 
 mod wires;
 
+use std::sync::LazyLock;
+
 use planck_common::{
     command,
     command::{AgentVerb, SessionVerb},
@@ -99,8 +101,18 @@ impl Route {
     }
 }
 
+/// The document as it is served.
+pub static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
+
+/// Returns the fields of a schema, or none if the document has no such schema.
+pub fn fields(schema: &str) -> Vec<&'static str> {
+    let schema = &DOCUMENT["components"]["schemas"][schema]["properties"];
+    let fields = schema.as_object().into_iter().flat_map(Map::keys);
+    fields.map(String::as_str).collect()
+}
+
 /// Returns the document in the form of OpenAPI 3.1.
-pub fn document() -> Value {
+fn document() -> Value {
     let settings = SchemaSettings::draft2020_12()
         .with(|settings| settings.definitions_path = "/components/schemas".into());
     let mut schemas = settings.into_generator();

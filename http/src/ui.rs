@@ -27,7 +27,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    body::{Arguments, Id, JsonBody},
+    body::{Arguments, Id, WireBody},
     front::Front,
     key::{Observer, User},
     problem::Problem,
@@ -50,7 +50,7 @@ async fn send(
     User(caller): User,
     State(front): State<Arc<Front>>,
     headers: HeaderMap,
-    JsonBody(body): JsonBody<ChatBody>,
+    WireBody(body): WireBody<ChatBody>,
 ) -> Result<Response, Problem> {
     let until = Until::of(&headers)?;
     let reply = chat::perform(&front, body.read()?, caller, until).await?;

@@ -75,7 +75,7 @@ pub fn routes() -> Router<Arc<Front>> {
 /// Answers with the description of all routes, which is made once, because it is large and never
 /// changes.
 async fn description() -> impl IntoResponse {
-    static TEXT: LazyLock<Bytes> = LazyLock::new(|| openapi::document().to_string().into());
+    static TEXT: LazyLock<Bytes> = LazyLock::new(|| openapi::DOCUMENT.to_string().into());
     ([(header::CONTENT_TYPE, "application/json")], TEXT.clone())
 }
 

@@ -1,7 +1,7 @@
 //! The state of the protected names of a root at one time. Two baselines show what a call changed.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet},
     ffi::{OsStr, OsString},
     fs::File,
     io::{self, Read as _},
@@ -127,9 +127,10 @@ pub(super) fn read_at(root: &OwnedFd, path: &Path, most: u64) -> io::Result<Vec<
 
 /// Opens a folder below an open folder, through no link.
 pub(super) fn folder_at(root: &OwnedFd, path: &Path) -> nix::Result<OwnedFd> {
-    let mut folder = openat(root, ".", FOLDER, Mode::empty())?;
+    let mut folder = None;
     for part in path {
-        folder = openat(&folder, part, FOLDER, Mode::empty()).map_err(|why| {
+        let above = folder.as_ref().unwrap_or(root);
+        let below = openat(above, part, FOLDER, Mode::empty()).map_err(|why| {
             // A link in place of the folder has no such name below it.
             if why == Errno::ELOOP {
                 Errno::ENOTDIR
@@ -137,8 +138,9 @@ pub(super) fn folder_at(root: &OwnedFd, path: &Path) -> nix::Result<OwnedFd> {
                 why
             }
         })?;
+        folder = Some(below);
     }
-    Ok(folder)
+    folder.map_or_else(|| openat(root, ".", FOLDER, Mode::empty()), Ok)
 }
 
 /// Returns the sorted names of the entries of a folder. Fails if there are more than `most`.
@@ -166,15 +168,8 @@ fn candidates(root: &OwnedFd) -> nix::Result<BTreeSet<PathBuf>> {
         entries => entries?,
     };
     // A folder can ignore the case of letters.
-    let lower: HashSet<OsString> = entries
-        .iter()
-        .map(|name| name.to_ascii_lowercase())
-        .collect();
-    let exists = |path: &PathBuf| {
-        path.iter()
-            .next()
-            .is_some_and(|first| lower.contains(first))
-    };
+    let is_entry = |first: &OsStr| entries.iter().any(|name| name.eq_ignore_ascii_case(first));
+    let exists = |path: &PathBuf| path.iter().next().is_some_and(is_entry);
     let with_end = entries.iter().filter(|name| names::has_end(name));
     Ok(names::fixed()
         .filter(exists)
@@ -296,10 +291,12 @@ impl Walk {
 }
 
 fn read(folder: &OwnedFd, name: &OsStr, most: u64) -> io::Result<Vec<u8>> {
-    let (file, _): (File, _) =
+    let (file, status): (File, _) =
         regular_file::open(folder.as_fd(), name, OFlag::O_RDONLY, Mode::empty())
             .map_err(io::Error::from)?;
-    let mut content = Vec::new();
+    let size = u64::try_from(status.st_size).unwrap_or(0).min(most);
+    // The last byte lets the end be read without a larger buffer.
+    let mut content = Vec::with_capacity(usize::try_from(size + 1).unwrap_or(0));
     file.take(most.saturating_add(1))
         .read_to_end(&mut content)?;
     match content.len() as u64 > most {

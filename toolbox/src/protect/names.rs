@@ -97,8 +97,12 @@ pub(super) fn fixed() -> impl Iterator<Item = PathBuf> {
 
 /// Returns whether a name has a protected end.
 pub(super) fn has_end(name: &OsStr) -> bool {
-    let name = name.as_bytes().to_ascii_lowercase();
-    ENDS.iter().any(|(end, _)| name.ends_with(end.as_bytes()))
+    let name = name.as_bytes();
+    ENDS.iter().any(|(end, _)| {
+        let begin = name.len().saturating_sub(end.len());
+        name.get(begin..)
+            .is_some_and(|last| last.eq_ignore_ascii_case(end.as_bytes()))
+    })
 }
 
 /// Returns the protected name that a path below a root contains, or `None` if it contains none.
