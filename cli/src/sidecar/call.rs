@@ -1,8 +1,12 @@
 //! `planck sidecar call`: calls a tool once, without an agent.
 
-use std::time::Duration;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use clap::Args;
+use planck_bus::Bus;
 use planck_common::{AgentId, CallId, SessionId, SidecarId, TeamId};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +21,11 @@ use planck_node::config::Period;
 use planck_node::node::prefix;
 use planck_node::sidecar;
 use planck_toolbox::{ABORTED, CallProgress, Invocation};
+
+/// How long a call waits for an instance of its sidecar.
+const START: Duration = Duration::from_secs(5);
+/// How long no further instance has to answer before the answers count as complete.
+const QUIET: Duration = Duration::from_millis(100);
 
 /// Only the sidecar checks the arguments against the tool's schema.
 #[derive(Debug, Args)]
@@ -47,6 +56,7 @@ impl CallArgs {
         let bus = to_nats(&config, "planck client")
             .await?
             .ok_or_else(|| UsageError("sidecars are on NATS; set NATS_URL".into()))?;
+        wait_for(&bus, &self.name).await;
         let (prefix, cancel) = (prefix(&config)?, CancellationToken::new());
         let called = sidecar::call_tool(
             &bus,
@@ -71,6 +81,25 @@ impl CallArgs {
         }
         data(&format!("{}\n", outcome.text))?;
         Ok(Exit::Done)
+    }
+}
+
+/// Waits for a limited time until an instance of a sidecar answers, because it may have been started
+/// just before. The call itself says if there is none.
+async fn wait_for(bus: &Arc<dyn Bus>, sidecar: &str) {
+    let is_missing = async || {
+        let found = bus.services(Some(sidecar), QUIET).await;
+        found.is_ok_and(|found| found.is_empty())
+    };
+    let until = Instant::now() + START;
+    let mut has_told = false;
+    while is_missing().await && Instant::now() < until {
+        if !std::mem::replace(&mut has_told, true) {
+            warn(&format!(
+                "planck: waiting {} s for an instance of `{sidecar}`",
+                START.as_secs()
+            ));
+        }
     }
 }
 
