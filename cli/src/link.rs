@@ -93,6 +93,12 @@ impl ConnectedClient {
         matches!(self.to, ConnectionEnd::Node(_))
     }
 
+    /// Returns whether commands of agents are known to have no network. What the nodes of a cluster
+    /// admit is not known here.
+    pub fn lacks_network(&self) -> bool {
+        matches!(&self.to, ConnectionEnd::Node(running) if !running.node().tools_have_network())
+    }
+
     /// Stops the node or the reader of the store in this process, if there is one.
     pub async fn close(self) {
         match self.to {

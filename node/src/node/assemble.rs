@@ -183,6 +183,7 @@ async fn assemble(
         skills,
         heartbeat,
         clashes,
+        have_network,
     } = tools;
     let sidecars = Sidecars::new(
         Arc::clone(&bus),
@@ -198,7 +199,10 @@ async fn assemble(
             own: config.node.data_dir.clone(),
         },
         runtimes: runtimes(config)?,
-        settings: settings(config),
+        settings: NodeSettings {
+            tools_have_network: have_network,
+            ..settings(config)
+        },
         tools: catalogue,
         skills,
         sidecars,
@@ -337,6 +341,7 @@ fn runtimes(config: &Config) -> Result<Runtimes, AssemblyError> {
 fn settings(config: &Config) -> NodeSettings {
     NodeSettings {
         is_alone: config.nats.url.is_none(),
+        tools_have_network: true,
         offers_addresses: models::offers_addresses(config),
         agents: agent::Settings {
             loop_guard: agent::setup::LoopLimits {

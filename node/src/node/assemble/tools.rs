@@ -29,6 +29,8 @@ pub(super) struct NodeTools {
     pub(super) heartbeat: Option<ReaperHeartbeat>,
     /// The names that both the user and the project use for a tool or a skill.
     pub(super) clashes: Vec<NameClash>,
+    /// Whether the processes of tools have the network.
+    pub(super) have_network: bool,
 }
 
 /// The control groups and the sandbox that this machine offers for processes.
@@ -57,6 +59,7 @@ pub(super) fn build(
         .grouped(groups);
     check(&sandbox)?;
     let wall = (!sandbox.is_off()).then_some(wall);
+    let have_network = sandbox.has_network();
     let shell = Shell::new(
         launcher,
         sandbox,
@@ -85,6 +88,7 @@ pub(super) fn build(
         skills,
         heartbeat,
         clashes,
+        have_network,
     })
 }
 
@@ -106,6 +110,7 @@ pub(super) fn embedded(
         skills,
         heartbeat: heartbeat(config),
         clashes: skill::clashes(&of_skills).cloned().collect(),
+        have_network: true,
     })
 }
 
