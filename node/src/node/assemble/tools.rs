@@ -170,6 +170,8 @@ fn roots(config: &Config) -> Roots {
     let skills = config
         .sources(SourcePart::Skills)
         .iter()
+        // The repository chose these folders, and tools see the repository anyway.
+        .filter(|source| !source.is_offered())
         .map(ProjectSource::dir)
         .collect::<Vec<_>>();
     Roots::confined(workspaces, folders(&config.tools.workspace_roots)).with_readable(skills)
