@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{earlier, output::warn};
+use super::{ask::can_ask, earlier, output::warn};
 use planck_bus::{Bus, MemoryBus, MemoryHub, NatsBus, NatsOptions, ServiceGuard};
 use planck_client::Client;
 use planck_node::config::Config;
@@ -37,7 +37,10 @@ impl ConnectedClient {
             .iter()
             .for_each(|problem| warn(&format!("planck: warning: {problem}")));
         earlier::say_what_is_there(config);
-        let running = Box::pin(node::open(config)).await?;
+        let running = match can_ask() {
+            true => Box::pin(node::open_attended(config)).await?,
+            false => Box::pin(node::open(config)).await?,
+        };
         let bus = Arc::clone(&running.node().services().bus);
         Ok(Self {
             client: client(&bus, config),
