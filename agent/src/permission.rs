@@ -15,9 +15,19 @@ use planck_common::{
     },
 };
 
+use serde::Deserialize;
+
+use crate::model::ToolSpec;
 pub use check::{LONGEST_PATTERN, MOST_RULES, RuleMistake, check};
 use command::{Command, CommandPattern};
 use path::{CallPath, PathPattern, name_fits};
+
+/// The argument with which a call of the tool `bash` asks to leave the sandbox, as a key of its
+/// schema.
+const UNSANDBOXED: &str = r#""unsandboxed":"#;
+
+/// Why a call that asks to leave the sandbox waits for a person.
+const OUTSIDE: &str = "the command would run OUTSIDE of the sandbox, with all your rights: your files, keys and network";
 
 /// The facts about a call that rules look at.
 #[derive(Debug, Clone, Copy)]
@@ -66,6 +76,23 @@ pub fn judge(layers: &[Permissions], call: &CallFacts<'_>) -> Verdict {
         }
     }
     strictest
+}
+
+/// Returns whether a call asks to leave the sandbox, which only a person can allow. The schema says
+/// whether the tool has the argument. Every value but a clear `false` counts, also one that occurs
+/// twice.
+pub fn leaves_sandbox(tool: &ToolSpec, args: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Asked {
+        #[serde(default)]
+        unsandboxed: Option<bool>,
+    }
+    let has_argument = tool.name == "bash"
+        && tool.sidecar.is_none()
+        && tool.wait.is_none()
+        && tool.parameters.get().contains(UNSANDBOXED);
+    let asked = || serde_json::from_str(args).map(|Asked { unsandboxed }| unsandboxed);
+    has_argument && !matches!(asked(), Ok(None | Some(false)))
 }
 
 /// Compares a rule with a call.
@@ -267,6 +294,17 @@ impl<'a> ReadCall<'a> {
 }
 
 impl Verdict {
+    /// Returns the verdict about a call that asks to leave the sandbox. No rule can allow it.
+    pub(super) fn or_ask_to_leave_sandbox(self) -> Self {
+        match self.action {
+            RuleAction::Deny => self,
+            RuleAction::Allow | RuleAction::Ask => Self {
+                action: RuleAction::Ask,
+                why: Some(OUTSIDE.into()),
+            },
+        }
+    }
+
     fn allow() -> Self {
         Self {
             action: RuleAction::Allow,

@@ -106,7 +106,11 @@ impl Agent {
     }
 
     fn permits(&self, tool: &ToolSpec, args: &RawValue) -> permission::Verdict {
-        permission::judge(&self.config.spec.permissions, &self.facts(tool, args))
+        let verdict = permission::judge(&self.config.spec.permissions, &self.facts(tool, args));
+        match permission::leaves_sandbox(tool, args.get()) {
+            true => verdict.or_ask_to_leave_sandbox(),
+            false => verdict,
+        }
     }
 
     fn facts<'a>(&'a self, tool: &'a ToolSpec, args: &'a RawValue) -> CallFacts<'a> {
@@ -120,7 +124,8 @@ impl Agent {
     }
 
     /// Returns the calls that wait for an approval: the id and the digest of the wait, and the facts
-    /// on which a rule of the session can allow the call.
+    /// on which a rule of the session can allow the call. No rule allows a call that leaves the
+    /// sandbox.
     pub fn approvals(&self) -> Vec<(CallId, String, CallFacts<'_>)> {
         let Some(round) = self.phase.round() else {
             return Vec::new();
@@ -131,6 +136,9 @@ impl Agent {
         approvals
             .filter_map(|(call, wait)| {
                 let tool = self.config.tool(&call.name)?;
+                if permission::leaves_sandbox(tool, wait.args.get()) {
+                    return None;
+                }
                 let facts = self.facts(tool, &wait.args);
                 Some((call.call_id.clone(), wait.digest.clone(), facts))
             })
@@ -256,6 +264,11 @@ impl Agent {
                     return error(self.no_such_tool(&call.name));
                 };
                 let args = answer.args.as_ref().unwrap_or(&wait.args).clone();
+                let leaves = |args: &RawValue| permission::leaves_sandbox(tool, args.get());
+                if leaves(&args) && !leaves(&wait.args) {
+                    let why = "a call that was to run in the sandbox does not leave it";
+                    return Decided::Denied { why: why.into() };
+                }
                 let verdict = self.permits(tool, &args);
                 if verdict.action == RuleAction::Deny {
                     let why = verdict.why.unwrap_or_else(|| DENIED.into());

@@ -19,7 +19,8 @@ use std::{
 use planck_common::{AgentId, CallId, SessionId, TeamId};
 use planck_toolbox::{
     CallBaselines, Caps, Files, Invocation, Launcher, Roots, Runner, Sandbox, Shell, ToolCatalogue,
-    Toolbox, Wall, built_in, cgroup::Groups, reap::CommandLimits, sandbox::SandboxSettings,
+    Toolbox, Unsandboxed, Wall, built_in, cgroup::Groups, reap::CommandLimits,
+    sandbox::SandboxSettings,
 };
 use serde_json::{json, value::to_raw_value};
 use tokio_util::sync::CancellationToken;
@@ -66,7 +67,7 @@ impl Measured {
         let wall = is_compared.then(|| Wall::new(Arc::new(NoStore)));
         let shell = Shell::new(launcher, sandbox, wall, &[], Caps::default());
         let catalogue = ToolCatalogue::default();
-        built_in(&files, &shell, Duration::from_secs(30))
+        built_in(&files, &shell, Duration::from_secs(30), Unsandboxed::Off)
             .into_iter()
             .for_each(|tool| catalogue.add(tool).unwrap());
         Self {

@@ -118,6 +118,7 @@ async fn talk(
     })?;
     let help = if keyboard.has_editor { " · /help" } else { "" };
     dim(&format!("{}{help}", talk.title()))?;
+    talk.say_if_offline(link).await?;
     let mut chat = ChatSession {
         client,
         talk,

@@ -175,20 +175,26 @@ fn project(found: &FoundProject) -> DoctorFinding {
         ProjectStanding::Nothing | ProjectStanding::Trusted(_) => {
             DoctorFinding::good("project", describe(found))
         }
+        ProjectStanding::Offered(_) => DoctorFinding::note(
+            "project",
+            format!("{}{}", describe(found), indented(found)),
+            format!("read them and run `{}`", found.command()),
+        ),
         ProjectStanding::Unknown(_)
         | ProjectStanding::Changed(_)
-        | ProjectStanding::Untrustable(_) => {
-            let lines: String = lines(&found.standing)
-                .lines()
-                .map(|line| format!("\n             {line}"))
-                .collect();
-            DoctorFinding::note(
-                "project",
-                format!("{} and has no effect{lines}", describe(found)),
-                found.remedy(),
-            )
-        }
+        | ProjectStanding::Untrustable(_) => DoctorFinding::note(
+            "project",
+            format!("{} and has no effect{}", describe(found), indented(found)),
+            found.remedy(),
+        ),
     }
+}
+
+fn indented(found: &FoundProject) -> String {
+    lines(&found.standing)
+        .lines()
+        .map(|line| format!("\n             {line}"))
+        .collect()
 }
 
 /// Checks the files that describe tools, skills and teams.

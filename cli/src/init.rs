@@ -67,8 +67,15 @@ fn of_user(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exit> 
 /// first.
 fn of_project(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exit> {
     let before = project::find(sources, ProjectUse::Everything)?;
-    if let Some(found) = before.filter(|found| !matches!(found.standing, ProjectStanding::Nothing))
-    {
+    let has_planck = |found: &project::FoundProject| match &found.standing {
+        ProjectStanding::Nothing => false,
+        ProjectStanding::Offered(offered) => !offered.snapshot.is_empty(),
+        ProjectStanding::Trusted(_)
+        | ProjectStanding::Unknown(_)
+        | ProjectStanding::Changed(_)
+        | ProjectStanding::Untrustable(_) => true,
+    };
+    if let Some(found) = before.filter(has_planck) {
         return Err(UsageError(format!(
             "{}; edit its config.toml, and run `{}`",
             project::describe(&found),
@@ -83,11 +90,13 @@ fn of_project(sources: &Sources, model: Option<&ModelRef>) -> anyhow::Result<Exi
     let found = project::find(sources, ProjectUse::Everything)?
         .context("the folder that was just written is gone")?;
     match &found.standing {
+        // The user has not seen the skills for other programs.
         ProjectStanding::Unknown(snapshot) if snapshot.is_only(&text) => {
-            found.trust(snapshot.clone())?
+            found.trust(snapshot.clone().without_offered())?
         }
         ProjectStanding::Nothing
         | ProjectStanding::Trusted(_)
+        | ProjectStanding::Offered(_)
         | ProjectStanding::Unknown(_)
         | ProjectStanding::Changed(_)
         | ProjectStanding::Untrustable(_) => {

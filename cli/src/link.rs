@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::{earlier, output::warn};
+use super::{ask::can_ask, earlier, output::warn};
 use anyhow::Context as _;
 use planck_bus::{Bus, MemoryBus, MemoryHub, NatsBus, NatsOptions, ServiceGuard, SocketBus};
 use planck_client::Client;
@@ -45,7 +45,10 @@ impl ConnectedClient {
             .iter()
             .for_each(|problem| warn(&format!("planck: warning: {problem}")));
         earlier::say_what_is_there(config);
-        let running = Box::pin(node::open(config)).await?;
+        let running = match can_ask() {
+            true => Box::pin(node::open_attended(config)).await?,
+            false => Box::pin(node::open(config)).await?,
+        };
         let bus = Arc::clone(&running.node().services().bus);
         Ok(Self {
             client: client(&bus, config),
@@ -99,6 +102,12 @@ impl ConnectedClient {
     /// other nodes.
     pub fn is_alone(&self) -> bool {
         matches!(self.to, ConnectionEnd::Node(_))
+    }
+
+    /// Returns whether commands of agents are known to have no network. What the nodes of a cluster
+    /// admit is not known here.
+    pub fn lacks_network(&self) -> bool {
+        matches!(&self.to, ConnectionEnd::Node(running) if !running.node().tools_have_network())
     }
 
     /// Stops the node or the reader of the store in this process, if there is one.

@@ -83,15 +83,20 @@ impl ConfigPlace {
         } else {
             project::find(&sources, ProjectUse::Everything)?
         };
-        let loaded = match found.as_ref().map(|found| &found.standing) {
-            Some(ProjectStanding::Trusted(admitted)) => with(sources, admitted.clone())?,
+        let admitted = match found.as_ref().map(|found| &found.standing) {
+            Some(ProjectStanding::Trusted(admitted)) => Some(admitted),
+            Some(ProjectStanding::Offered(offered)) => offered.admitted.as_ref(),
             Some(
                 ProjectStanding::Nothing
                 | ProjectStanding::Unknown(_)
                 | ProjectStanding::Changed(_)
                 | ProjectStanding::Untrustable(_),
             )
-            | None => load::load(&sources)?,
+            | None => None,
+        };
+        let loaded = match admitted {
+            Some(admitted) => with(sources, admitted.clone())?,
+            None => load::load(&sources)?,
         };
         Ok((loaded, found))
     }

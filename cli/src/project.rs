@@ -57,6 +57,7 @@ impl FoundProject {
         match &self.standing {
             ProjectStanding::Nothing => None,
             ProjectStanding::Trusted(admitted) => Some(admitted.clone()),
+            ProjectStanding::Offered(offered) => offered.admitted.clone(),
             ProjectStanding::Unknown(_)
             | ProjectStanding::Changed(_)
             | ProjectStanding::Untrustable(_) => {
@@ -77,6 +78,16 @@ impl FoundProject {
         let snapshot = match &self.standing {
             ProjectStanding::Nothing => return Ok(None),
             ProjectStanding::Trusted(admitted) => return Ok(Some(admitted.clone())),
+            // Most repositories have such skills for a program that the user does not use, so they
+            // are no reason to stop.
+            ProjectStanding::Offered(offered) => {
+                warn(&format!(
+                    "planck: {}; `{}` shows and admits them",
+                    describe(&self),
+                    self.command()
+                ));
+                return Ok(offered.admitted.clone());
+            }
             ProjectStanding::Unknown(_)
             | ProjectStanding::Changed(_)
             | ProjectStanding::Untrustable(_)
@@ -116,6 +127,7 @@ impl FoundProject {
             ProjectStanding::Untrustable(_) => format!("take that away, or {without}"),
             ProjectStanding::Nothing
             | ProjectStanding::Trusted(_)
+            | ProjectStanding::Offered(_)
             | ProjectStanding::Unknown(_)
             | ProjectStanding::Changed(_) => {
                 format!("read it and run `{}`, or {without}", self.command())

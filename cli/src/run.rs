@@ -173,6 +173,9 @@ impl RunArgs {
         };
         let (talk, sent) = self.which.send(client, config, prompt).await?;
         frame(layout.frame, &talk.title())?;
+        if layout.frame.is_some() {
+            talk.say_if_offline(link).await?;
+        }
         let mut on_wait = self.on_wait(layout, client, &sent.session);
         let watching = watch(client, &sent, &mut interrupted, &mut sink, &mut on_wait);
         let watched = Box::pin(watching).await?;

@@ -13,6 +13,7 @@ use super::{
     output::{say, table},
     place::ConfigPlace,
     project::{FoundProject, describe, find, line, lines},
+    render::style::counted,
 };
 use planck_host::terminal::clean_line;
 use planck_node::config::Sources;
@@ -21,8 +22,8 @@ use planck_toolbox::project::{Ledger, LedgerLine, Project, ProjectStanding, Proj
 /// Nothing in a project's `.planck/` has an effect before its user trusts it. This command shows
 /// what the project contains, or what changed since it was trusted, and asks; without a terminal
 /// the answer is read from standard input. Configuration, tools and teams are trusted with their
-/// current content, so a change asks again; prompts and skills are trusted by their folder. The
-/// exit code is 0 if the project is trusted, and 1 if not.
+/// current content, so a change asks again; prompts and skills are trusted by their folder. Skills
+/// for other programs, in .agents/skills and .claude/skills, are trusted one by one. The exit code is 0 if the project is trusted, and 1 if not.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  planck trust               # show this folder's .planck/, and ask\n  \
@@ -70,7 +71,7 @@ impl TrustArgs {
             Some(found) => self.trust(&found),
             None => {
                 say(&format!(
-                    "{} has no .planck/ of its own; there is nothing to trust\n",
+                    "{} has no .planck/ of its own and no skills; there is nothing to trust\n",
                     clean_line(&folder.display().to_string())
                 ))?;
                 Ok(Exit::Failed)
@@ -83,6 +84,7 @@ impl TrustArgs {
         let snapshot: &Snapshot = match &found.standing {
             ProjectStanding::Nothing | ProjectStanding::Untrustable(_) => return Ok(Exit::Failed),
             ProjectStanding::Trusted(_) => return Ok(Exit::Done),
+            ProjectStanding::Offered(offered) => &offered.snapshot,
             ProjectStanding::Unknown(snapshot) => snapshot,
             ProjectStanding::Changed(both) => &both.0,
         };
@@ -130,6 +132,15 @@ fn list(ledger: &Ledger) -> anyhow::Result<Exit> {
             };
             let now = match project.standing(Some(ledger), ProjectUse::Everything)? {
                 ProjectStanding::Trusted(_) => "as it was trusted".into(),
+                ProjectStanding::Offered(offered) => format!(
+                    "as it was trusted, but for {} that {} no effect",
+                    counted(offered.files.len(), "skill"),
+                    if offered.files.len() == 1 {
+                        "has"
+                    } else {
+                        "have"
+                    }
+                ),
                 ProjectStanding::Nothing => "nothing is there any more".into(),
                 ProjectStanding::Unknown(_) | ProjectStanding::Changed(_) => {
                     "changed; it has no effect until it is trusted again".into()

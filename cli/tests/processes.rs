@@ -19,7 +19,7 @@ use std::{
 use planck_common::{AgentId, CallId, SessionId, TeamId};
 use planck_toolbox::{
     CallEnd, Caps, Files, Invocation, Launcher, Roots, Runner, Sandbox, Shell, ToolCatalogue,
-    ToolOutcome, built_in, external, project::ProjectSource, sandbox::SandboxSettings,
+    ToolOutcome, Unsandboxed, built_in, external, project::ProjectSource, sandbox::SandboxSettings,
 };
 use serde_json::{Value, json, value::to_raw_value};
 use tempfile::TempDir;
@@ -52,9 +52,14 @@ impl World {
             Caps::default(),
         );
         let catalogue = ToolCatalogue::default();
-        built_in(&files, &shell, std::time::Duration::from_secs(30))
-            .into_iter()
-            .for_each(|tool| catalogue.add(tool).unwrap());
+        built_in(
+            &files,
+            &shell,
+            std::time::Duration::from_secs(30),
+            Unsandboxed::Off,
+        )
+        .into_iter()
+        .for_each(|tool| catalogue.add(tool).unwrap());
         Self {
             top,
             catalogue,

@@ -33,7 +33,7 @@ pub use section::{
 };
 pub use setting::{
     ConfiguredUrl, KeyChoice, KeyEntry, LogFormat, Network, Period, Sandbox, Size, StoreKind,
-    Synchronous,
+    Synchronous, Unsandboxed,
 };
 pub use written::{WrittenKeys, written};
 

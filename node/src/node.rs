@@ -14,8 +14,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use assemble::{Additions, open_embedded};
 pub use assemble::{
-    AssemblyError, Inventory, StoreTrial, default_model, look, nats, open, open_on, prefix,
-    sandbox, sqlite_options, take_answers, try_store,
+    AssemblyError, Inventory, StoreTrial, default_model, look, nats, open, open_attended, open_on,
+    prefix, sandbox, sqlite_options, take_answers, try_store,
 };
 pub use cluster_handle::Joining;
 
@@ -65,6 +65,8 @@ pub struct NodeParts {
 pub struct NodeSettings {
     /// Whether the node works without NATS, so that it cannot reach other processes.
     pub is_alone: bool,
+    /// Whether the processes of tools have the network.
+    pub tools_have_network: bool,
     /// Whether `spawn_agent` accepts a `base_url`.
     pub offers_addresses: bool,
     pub agents: agent::Settings,
@@ -79,6 +81,7 @@ pub struct NodeSettings {
 pub struct Node {
     services: Arc<Services>,
     cluster: ClusterHandle,
+    tools_have_network: bool,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -136,6 +139,7 @@ impl Node {
         let node = Arc::new(Self {
             services,
             cluster: ClusterHandle::new(parts.joining),
+            tools_have_network: parts.settings.tools_have_network,
             tasks,
             stop: CancellationToken::new(),
         });
@@ -189,6 +193,11 @@ impl Node {
 
     pub fn services(&self) -> &Services {
         &self.services
+    }
+
+    /// Returns whether the processes of tools have the network on this node.
+    pub fn tools_have_network(&self) -> bool {
+        self.tools_have_network
     }
 }
 

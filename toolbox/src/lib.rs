@@ -44,6 +44,7 @@ use planck_common::{AgentId, CallId, SessionId, TeamId};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
+pub use bash::Unsandboxed;
 pub use catalogue::{BadTool, ToolCatalogue, Unknown};
 pub(crate) use files::args;
 pub use files::{Files, spec};
@@ -117,8 +118,14 @@ pub const fn built_in_names() -> [&'static str; 4] {
 
 /// Returns the built-in tools, which every node of the `planck` binary has. `bash` is the default
 /// time limit of a command.
-pub fn built_in(files: &Files, shell: &Shell, bash: Duration) -> Vec<Arc<dyn Tool>> {
-    let bash: Arc<dyn Tool> = Arc::new(bash::Bash::new(files.clone(), shell.clone(), bash));
+pub fn built_in(
+    files: &Files,
+    shell: &Shell,
+    bash: Duration,
+    unsandboxed: Unsandboxed,
+) -> Vec<Arc<dyn Tool>> {
+    let bash = bash::Bash::new(files.clone(), shell.clone(), bash, unsandboxed);
+    let bash: Arc<dyn Tool> = Arc::new(bash);
     let mut tools = file_tools(files);
     tools.push(bash);
     tools.push(Arc::new(outside::OutsideTool::ask_user()));

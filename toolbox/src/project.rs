@@ -1,5 +1,5 @@
-//! The `.planck/` folder of a project: what it contains, which part of it the user trusts, and how
-//! the trusted part is read.
+//! The `.planck/` folder of a project and its skills for other programs: what they contain, which
+//! part of them the user trusts, and how the trusted part is read.
 //!
 //! Nothing in the folder has an effect before the user trusts the project. `config.toml`,
 //! everything below `tools/` and every `TEAM.json` can execute or redirect something, so these
@@ -14,13 +14,15 @@ mod ledger;
 mod standing;
 
 mod admitted;
+mod offered;
 mod source;
 
 pub use admitted::Admitted;
 pub use ledger::{Ledger, LedgerLine, TrustRecord};
+pub use offered::{OfferedSkill, SKILL_FOLDERS};
 pub use snapshot::Snapshot;
 pub use source::{NameClash, NotRead, ProjectSource, SourcePart};
-pub use standing::{Difference, Project, ProjectStanding, ProjectUse};
+pub use standing::{Difference, OfferedSkills, Project, ProjectStanding, ProjectUse};
 
 /// The name of a project's folder for Planck.
 pub const FOLDER: &str = ".planck";

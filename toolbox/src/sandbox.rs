@@ -217,6 +217,11 @@ impl Sandbox {
         self.0.settings.demand == Demand::Off
     }
 
+    /// Returns whether processes have the network.
+    pub fn has_network(&self) -> bool {
+        self.0.settings.network || self.is_open()
+    }
+
     /// Returns descriptions of what processes can do because this kernel is too old to prevent it.
     pub fn gaps(&self) -> Vec<&'static str> {
         match self.0.tier {

@@ -58,6 +58,25 @@ impl Shell {
         }))
     }
 
+    /// Returns this shell without its sandbox. Its processes still run under the reaper and its
+    /// limits, and the protected files are still compared.
+    pub fn unconfined(&self) -> Self {
+        let ShellInner {
+            launcher,
+            sandbox: _,
+            wall,
+            env,
+            caps,
+        } = &*self.0;
+        Self(Arc::new(ShellInner {
+            launcher: launcher.clone(),
+            sandbox: Sandbox::off(),
+            wall: wall.clone(),
+            env: env.clone(),
+            caps: *caps,
+        }))
+    }
+
     /// Returns the limits for the part of the output that is returned to the model.
     pub(super) fn caps(&self) -> Caps {
         self.0.caps

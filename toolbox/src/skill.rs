@@ -24,7 +24,7 @@ pub const FILE: &str = "SKILL.md";
 const RESOURCES: &str = "resources";
 
 /// The maximum size of a skill's file in bytes.
-const LARGEST: u64 = 1024 * 1024;
+pub(crate) const LARGEST: u64 = 1024 * 1024;
 
 /// A skill, as the header of its file describes it. The rest of the file is read when an agent
 /// loads the skill.
@@ -76,11 +76,13 @@ pub struct Skills(Arc<BTreeMap<String, Skill>>);
 impl Skills {
     /// Loads every skill of the sources. Returns the skills and all problems. Of two skills with
     /// the same name, the first is kept. If exactly one of the two is in the project, neither is
-    /// kept.
+    /// kept. A project's skills for other programs come last.
     pub fn load(sources: &[ProjectSource]) -> (Self, Vec<InvalidSkill>) {
         let (mut skills, mut problems) = (BTreeMap::<String, Skill>::new(), Vec::new());
         let mut clashing = Vec::new();
-        for found in sources.iter().flat_map(found) {
+        let (offered, own): (Vec<_>, Vec<_>) =
+            sources.iter().partition(|source| source.is_offered());
+        for found in own.into_iter().flat_map(found) {
             let skill = match found {
                 Ok(skill) => skill,
                 Err(problem) => {
@@ -107,6 +109,12 @@ impl Skills {
                         name: skill.name,
                     });
                 }
+            }
+        }
+        for found in offered.into_iter().flat_map(found) {
+            match found {
+                Ok(skill) => add_offered(skill, &mut skills, &mut problems),
+                Err(problem) => problems.push(problem),
             }
         }
         for clash in clashing {
@@ -163,6 +171,30 @@ impl Skill {
     }
 }
 
+/// Adds a project's skill for other programs, unless there is a skill with this name. Repositories
+/// have the same skill for several programs, so only a skill of the user is reported.
+fn add_offered(
+    skill: Skill,
+    skills: &mut BTreeMap<String, Skill>,
+    problems: &mut Vec<InvalidSkill>,
+) {
+    match skills.get(&skill.name) {
+        None => drop(skills.insert(skill.name.clone(), skill)),
+        Some(first) if first.source.project().is_some() => {}
+        Some(first) => problems.push(InvalidSkill::Taken {
+            first: first.file.clone(),
+            file: skill.file,
+            name: skill.name,
+        }),
+    }
+}
+
+/// Returns the name and the description of a skill. `fallback` is the name if the header has none.
+pub(crate) fn described(text: &str, fallback: Option<&str>) -> Result<(String, String), BadHeader> {
+    let header::Header { name, description } = header::parse(text, fallback)?;
+    Ok((name, description))
+}
+
 fn found(source: &ProjectSource) -> Vec<Result<Skill, InvalidSkill>> {
     let unreadable = |below: &Path, why: FileRefused| InvalidSkill::Unreadable {
         file: source.path(below),
@@ -191,7 +223,9 @@ fn load_one(source: &ProjectSource, folder: &Path) -> Result<Skill, InvalidSkill
         }
         Err(why) => return Err(InvalidSkill::Unreadable { file, why }),
     };
-    let header = header::parse(&text).map_err(|bad| InvalidSkill::Header {
+    // Other programs name a skill after its folder if the header has no name.
+    let fallback = source.is_offered().then(|| folder.to_str()).flatten();
+    let header = header::parse(&text, fallback).map_err(|bad| InvalidSkill::Header {
         file: file.clone(),
         bad,
     })?;

@@ -1,13 +1,13 @@
 //! Calls that wait for an answer: the store's part of a wait, and tests of whole turns.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use planck_common::{
     CallId, Timestamp,
     command::AgentState,
-    event::{Event, EventKind},
+    event::{Event, EventKind, ToolEffect},
     message::StopReason,
-    permission::{Permissions, Rule, RuleAction},
+    permission::{PermissionMode, Permissions, Rule, RuleAction},
     spec::OnLimit,
     wait::{WaitAnswer, WaitClosed, WaitDecision, WaitKind, WaitOpened, WaitState},
 };
@@ -16,9 +16,9 @@ use serde_json::value::RawValue;
 use super::{
     super::{Agent, Command, Effect, Entry, Input, effect::ToolRun},
     script::*,
-    world::{World, setup},
+    world::{World, setup, tool},
 };
-use crate::outcome::ToolOutcome;
+use crate::{model::ToolSpec, outcome::ToolOutcome, setup::Setup};
 
 /// The table of waits, which rows of the log and answers change.
 #[derive(Default)]
@@ -586,4 +586,95 @@ fn question_about_a_limit_survives_a_crash_and_is_withdrawn_by_an_abort() {
     assert!(world.agent.is_idle());
     assert!(!world.waits.has_open());
     assert_eq!(world.outcome("p1"), Some("aborted"));
+}
+
+/// Returns the setup of an agent whose tool `bash` can ask to leave the sandbox.
+fn with_bash() -> Setup {
+    let mut setup = setup();
+    let parameters = r#"{"type":"object","properties":{"unsandboxed":{"type":"boolean"}}}"#;
+    let bash = ToolSpec {
+        parameters: Arc::from(RawValue::from_string(parameters.into()).unwrap()),
+        ..tool("bash", ToolEffect::Mutating)
+    };
+    setup.tools = setup.tools.iter().cloned().chain([bash]).collect();
+    setup
+}
+
+/// Returns the world of an agent that has called `bash` with these arguments under a rule that
+/// allows every call.
+fn calling_bash(args: &str) -> World {
+    let mut setup = with_bash();
+    setup.spec.permissions = vec![Permissions {
+        rules: vec![Rule {
+            tool: Some("bash".into()),
+            effect: None,
+            path: None,
+            command: None,
+            sidecar: None,
+            action: RuleAction::Allow,
+        }],
+        ..Permissions::default()
+    }];
+    let mut world = World::new(setup);
+    world.put(prompt("p1"));
+    world.answer(call(1, "bash", args).to_vec(), StopReason::ToolUse);
+    world.commit_all();
+    world
+}
+
+#[test]
+fn no_rule_lets_a_call_out_of_the_sandbox() {
+    for args in [
+        r#"{"command": "make", "unsandboxed": true}"#,
+        r#"{"command": "make", "unsandboxed": "true"}"#,
+        r#"{"command": "make", "unsandboxed": false, "unsandboxed": true}"#,
+        r#"{"command": "make", "unsandbox\u0065d": true}"#,
+    ] {
+        let world = calling_bash(args);
+        assert_eq!(world.tools.len(), 0, "{args}");
+        let opened = world.events_of(EventKind::WaitOpened);
+        let [Event::WaitOpened(opened)] = opened.as_slice() else {
+            panic!("{args}: {opened:?}");
+        };
+        assert_eq!(opened.kind, WaitKind::Approval);
+        assert_eq!(opened.title, "bash OUTSIDE of the sandbox: make");
+        assert_eq!(opened.rule, None, "the answer can allow no other call");
+        assert!(opened.request.get().contains("all your rights"));
+        assert!(world.agent.approvals().is_empty(), "no rule answers");
+    }
+    for args in [
+        r#"{"command": "make"}"#,
+        r#"{"command": "make", "unsandboxed": false}"#,
+    ] {
+        assert_eq!(calling_bash(args).tools.len(), 1, "{args}");
+    }
+}
+
+#[test]
+fn answer_about_a_sandboxed_call_lets_it_not_out() {
+    let mut world = calling_bash(r#"{"command": "make", "unsandboxed": true}"#);
+    world.decide(0, WaitDecision::Allow, true);
+    assert_eq!(world.tools.len(), 1, "a person has allowed it");
+
+    let mut setup = with_bash();
+    setup.spec.permissions = vec![Permissions::of_mode(PermissionMode::Careful)];
+    let mut world = World::new(setup);
+    world.put(prompt("p1"));
+    let args = r#"{"command": "make"}"#;
+    world.answer(call(1, "bash", args).to_vec(), StopReason::ToolUse);
+    let wider = RawValue::from_string(r#"{"command": "make", "unsandboxed": true}"#.into());
+    world.answer_wait(
+        0,
+        WaitAnswer {
+            args: Some(wider.unwrap()),
+            ..answer_of(WaitDecision::Allow)
+        },
+    );
+    world.commit_all();
+    assert!(world.tools.is_empty());
+    assert!(
+        world.results()[0].contains("does not leave it"),
+        "{:?}",
+        world.results()
+    );
 }

@@ -44,11 +44,16 @@ impl Agent {
         why: Option<&str>,
         step: &StepEffects,
     ) -> Result<WaitOpened, String> {
+        let leaves_sandbox = permission::leaves_sandbox(tool, args.get());
+        let name = match leaves_sandbox {
+            true => format!("{} OUTSIDE of the sandbox", tool.name),
+            false => tool.name.clone(),
+        };
         let opened = WaitOpened {
             id: call.call_id.clone(),
             call_id: None,
             kind,
-            title: title(&tool.name, args),
+            title: title(&name, args),
             request: raw(&CallRequest {
                 tool: &tool.name,
                 args,
@@ -64,7 +69,7 @@ impl Agent {
         Ok(match kind {
             WaitKind::Approval => WaitOpened {
                 schema: Some((*tool.parameters).to_owned()),
-                rule: permission::rule_for(&self.facts(tool, args)),
+                rule: permission::rule_for(&self.facts(tool, args)).filter(|_| !leaves_sandbox),
                 ..opened
             },
             WaitKind::Question => {

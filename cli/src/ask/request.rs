@@ -38,8 +38,12 @@ pub fn block(
         (WaitKind::Approval | WaitKind::ClientTool, Some(call)) => {
             let args = args.unwrap_or(call.args);
             let (subject, lines) = described(&call.tool, args);
+            let place = match leaves_sandbox(&call.tool, args) {
+                true => "OUTSIDE of the sandbox ",
+                false => "",
+            };
             (
-                format!("{} {subject}", call.tool),
+                format!("{} {place}{subject}", call.tool),
                 call.why.as_deref(),
                 lines,
             )
@@ -67,6 +71,13 @@ pub fn block(
         drawing += &draw(&(Mark::Note, more), style);
     }
     drawing
+}
+
+/// Returns whether a call asks to leave the sandbox.
+fn leaves_sandbox(tool: &str, args: &RawValue) -> bool {
+    let args: Option<Map<String, Value>> = serde_json::from_str(args.get()).ok();
+    let asked = args.and_then(|args| args.get("unsandboxed").cloned());
+    tool == "bash" && asked.is_some_and(|asked| asked != Value::Bool(false))
 }
 
 /// Returns the changed files with their present text.

@@ -9,7 +9,9 @@ use super::FoundProject;
 use crate::render::style::counted;
 use planck_host::terminal::clean_line;
 use planck_node::config::{WrittenKeys, written};
-use planck_toolbox::project::{CONFIG, Difference, FOLDER, ProjectStanding, Snapshot, TrustRecord};
+use planck_toolbox::project::{
+    CONFIG, Difference, FOLDER, OfferedSkills, ProjectStanding, Snapshot, TrustRecord,
+};
 
 /// The maximum number of characters of a line that are shown.
 const WIDE: usize = 300;
@@ -23,6 +25,19 @@ pub fn describe(found: &FoundProject) -> String {
     match &found.standing {
         ProjectStanding::Nothing => format!("{path} holds nothing that could have an effect"),
         ProjectStanding::Trusted(_) => format!("{path} is trusted"),
+        ProjectStanding::Offered(offered) => {
+            let folder = found.project.folder.display().to_string();
+            format!(
+                "{} for other programs in {} {} no effect",
+                counted(offered.files.len(), "skill"),
+                clean_line(&folder),
+                if offered.files.len() == 1 {
+                    "has"
+                } else {
+                    "have"
+                }
+            )
+        }
         ProjectStanding::Unknown(snapshot) => format!(
             "{path} ({}) is not trusted",
             clean_line(&snapshot.summary())
@@ -48,6 +63,14 @@ pub fn lines(standing: &ProjectStanding) -> String {
         ProjectStanding::Nothing
         | ProjectStanding::Trusted(_)
         | ProjectStanding::Untrustable(_) => Vec::new(),
+        ProjectStanding::Offered(offered) => {
+            let OfferedSkills {
+                snapshot, files, ..
+            } = &**offered;
+            let mut lines = vec!["trusting the folder would admit:".to_owned()];
+            lines.extend(skills(snapshot, files));
+            lines
+        }
         ProjectStanding::Unknown(snapshot) => admitted(snapshot),
         ProjectStanding::Changed(both) => changed(&both.0, &both.1),
     };
@@ -103,7 +126,24 @@ fn admitted(snapshot: &Snapshot) -> Vec<String> {
         ));
     }
     lines.extend(texts(snapshot));
+    let every: Vec<String> = snapshot.offered.keys().cloned().collect();
+    lines.extend(skills(snapshot, &every));
     lines
+}
+
+/// Returns lines about these skills for other programs, and about those that cannot be used.
+fn skills(snapshot: &Snapshot, files: &[String]) -> Vec<String> {
+    let described = files.iter().filter_map(|file| {
+        let skill = snapshot.offered.get(file)?;
+        Some(format!(
+            "skill {} instructs agents: {} ({file})",
+            skill.name, skill.description
+        ))
+    });
+    let left_out = snapshot.left_out.iter();
+    described
+        .chain(left_out.map(|why| format!("left out: {why}")))
+        .collect()
 }
 
 /// Returns lines that list the skills and the prompts, which may change without a new question.
@@ -195,6 +235,7 @@ fn changed(snapshot: &Snapshot, record: &TrustRecord) -> Vec<String> {
             }
         }
     }
+    lines.extend(skills(snapshot, &snapshot.pending(&record.skills)));
     lines
 }
 

@@ -8,8 +8,10 @@ use planck_common::{
     spec::AgentRole,
 };
 
-use crate::{waits::own_name, watch::Sent};
+use crate::{link::ConnectedClient, output::warn, waits::own_name, watch::Sent};
 use planck_client::Client;
+
+const OFFLINE: &str = "planck: commands of agents have no network; `tools.network = \"on\"` in the configuration gives it to them";
 
 /// A session that accepts prompts, with its model and agents.
 #[derive(Debug, Clone)]
@@ -53,6 +55,22 @@ impl PromptTarget {
             agents => format!(" · team {}", agents.join(", ")),
         };
         format!("session {} · model {}{team}", self.name, self.model)
+    }
+
+    /// Says that commands have no network if an agent of the session runs commands, and names the
+    /// setting. A model that cannot fetch a package often does not say why.
+    pub async fn say_if_offline(&self, link: &ConnectedClient) -> anyhow::Result<()> {
+        if !link.lacks_network() {
+            return Ok(());
+        }
+        for agent in link.client.session(&self.id).await?.agents {
+            let tools = link.client.agent(&agent.id).await?.tools;
+            if tools.iter().any(|tool| tool == "bash") {
+                warn(OFFLINE);
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
     /// Changes the model of the orchestrator.

@@ -162,12 +162,16 @@ impl Config {
             SourcePart::Teams => &self.teams.dirs,
             SourcePart::Skills => &self.skills.dirs,
         };
-        let project = self
+        let admitted = self
             .project
             .0
             .iter()
-            .filter(|admitted| admitted.has_folders())
-            .map(|admitted| ProjectSource::of_project(admitted, part));
+            .filter(|admitted| admitted.has_folders());
+        let project = admitted.flat_map(|admitted| {
+            let offered = (part == SourcePart::Skills).then(|| ProjectSource::offered(admitted));
+            std::iter::once(ProjectSource::of_project(admitted, part))
+                .chain(offered.into_iter().flatten())
+        });
         let mut known = BTreeSet::new();
         dirs.iter()
             .map(|dir| ProjectSource::named(dir))

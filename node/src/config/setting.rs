@@ -13,7 +13,7 @@ mod size;
 
 use std::{collections::BTreeMap, fmt};
 
-pub use choice::{LimitReaction, LogFormat, Network, Sandbox, StoreKind, Synchronous};
+pub use choice::{LimitReaction, LogFormat, Network, Sandbox, StoreKind, Synchronous, Unsandboxed};
 pub use keys::{KeyChoice, KeyEntry};
 pub use listen::Listen;
 pub use models_file::ModelsFile;

@@ -6,7 +6,7 @@ mod store;
 mod store_service;
 mod tools;
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use tools::NodeTools;
 
@@ -88,7 +88,15 @@ struct AgentResources {
 /// Builds a node and starts it. If NATS is not configured, the node uses a bus in memory.
 pub async fn open(config: &Config) -> Result<RunningNode, AssemblyError> {
     let connection = connect(config).await?;
-    open_connected(config, connection).await
+    open_connected(config, connection, false).await
+}
+
+/// Builds and starts a node that works only for the person at the terminal of this process. This
+/// person can be asked to let a command out of the sandbox. Over NATS others could answer.
+pub async fn open_attended(config: &Config) -> Result<RunningNode, AssemblyError> {
+    let connection = connect(config).await?;
+    let is_attended = connection.registry.is_none();
+    open_connected(config, connection, is_attended).await
 }
 
 /// Builds and starts a node without a cluster on an existing bus.
@@ -97,7 +105,7 @@ pub async fn open_on(config: &Config, bus: Arc<dyn Bus>) -> Result<RunningNode, 
         bus,
         registry: None,
     };
-    open_connected(config, connection).await
+    open_connected(config, connection, false).await
 }
 
 /// Builds and starts a node in the process of another program. The node starts no other processes.
@@ -146,6 +154,7 @@ async fn connect(config: &Config) -> Result<NodeConnection, AssemblyError> {
 async fn open_connected(
     config: &Config,
     connection: NodeConnection,
+    is_attended: bool,
 ) -> Result<RunningNode, AssemblyError> {
     let id = instance::take();
     // The trial of the sandbox waits for a process, and the store is opened meanwhile.
@@ -156,6 +165,7 @@ async fn open_connected(
         &connection.bus,
         launching,
         crate::baselines::wall(&store),
+        is_attended,
     )?;
     let resources = AgentResources {
         tools,
@@ -183,6 +193,7 @@ async fn assemble(
         skills,
         heartbeat,
         clashes,
+        have_network,
     } = tools;
     let sidecars = Sidecars::new(
         Arc::clone(&bus),
@@ -198,7 +209,10 @@ async fn assemble(
             own: config.node.data_dir.clone(),
         },
         runtimes: runtimes(config)?,
-        settings: settings(config),
+        settings: NodeSettings {
+            tools_have_network: have_network,
+            ..settings(config)
+        },
         tools: catalogue,
         skills,
         sidecars,
@@ -282,16 +296,6 @@ fn inbox(prefix: &str) -> Result<InboxPrefix, AssemblyError> {
     InboxPrefix::parse(prefix).map_err(|error| AssemblyError::Config(error.to_string()))
 }
 
-/// Returns the folders of a setting without duplicates. Two folders are duplicates if their
-/// absolute paths are equal.
-fn folders(dirs: &[PathBuf]) -> Vec<PathBuf> {
-    let mut known = BTreeSet::new();
-    let is_new = |dir: &&PathBuf| {
-        known.insert(std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf()))
-    };
-    dirs.iter().filter(is_new).cloned().collect()
-}
-
 /// Returns the model of agents that do not name one: the configured default or, if there is none,
 /// the standard model of the first provider that has both a key and a standard model.
 pub fn default_model(config: &Config) -> Option<ModelRef> {
@@ -336,6 +340,7 @@ fn runtimes(config: &Config) -> Result<Runtimes, AssemblyError> {
 fn settings(config: &Config) -> NodeSettings {
     NodeSettings {
         is_alone: config.nats.url.is_none(),
+        tools_have_network: true,
         offers_addresses: models::offers_addresses(config),
         agents: agent::Settings {
             loop_guard: agent::setup::LoopLimits {

@@ -11,6 +11,7 @@ mod lists;
 mod resumed;
 mod screen;
 mod served;
+mod unsandboxed;
 
 use anyhow::Result;
 use planck_scripted_model::{Reply, Script, When};

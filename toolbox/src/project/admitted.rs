@@ -34,16 +34,24 @@ struct AdmittedInner {
     config: Option<String>,
     has_folders: bool,
     prints: BTreeMap<String, Print>,
+    /// The identities of the skills for other programs, by their path below the folder.
+    skills: BTreeMap<String, Print>,
 }
 
 impl Admitted {
-    pub(super) fn new(folder: &Path, snapshot: Snapshot, has_folders: bool) -> Self {
+    pub(super) fn new(
+        folder: &Path,
+        snapshot: Snapshot,
+        skills: BTreeMap<String, Print>,
+        has_folders: bool,
+    ) -> Self {
         let Snapshot { config, prints, .. } = snapshot;
         Self(Arc::new(AdmittedInner {
             folder: folder.into(),
             config,
             has_folders,
             prints,
+            skills,
         }))
     }
 
@@ -71,6 +79,33 @@ impl Admitted {
         match self.0.prints.get(name) {
             Some(print) if *print == Print::of(content) => Ok(()),
             Some(_) | None => Err(self.changed(name)),
+        }
+    }
+
+    /// Returns the names of the skills for other programs in a folder of
+    /// [`SKILL_FOLDERS`](super::SKILL_FOLDERS).
+    pub(super) fn offered(&self, folder: &Path) -> Vec<String> {
+        let names = self.0.skills.keys().filter_map(|file| {
+            let below = Path::new(file).strip_prefix(folder).ok()?;
+            Some(below.parent()?.to_str()?.to_owned())
+        });
+        names.collect()
+    }
+
+    /// Fails if the file of a skill for other programs is not what the user trusted. `file` is
+    /// relative to the project's folder.
+    pub(super) fn check_offered(
+        &self,
+        file: &Path,
+        content: &FileContent,
+    ) -> Result<(), AlteredFile> {
+        let name = file.display().to_string();
+        match self.0.skills.get(&name) {
+            Some(print) if *print == Print::of(content) => Ok(()),
+            Some(_) | None => Err(AlteredFile::Changed {
+                name,
+                folder: self.0.folder.clone(),
+            }),
         }
     }
 

@@ -30,6 +30,9 @@ pub struct TrustRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
     pub files: BTreeMap<String, Print>,
+    /// The identities of the skills for other programs, by their path below the folder.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub skills: BTreeMap<String, Print>,
 }
 
 impl TrustRecord {
@@ -39,6 +42,11 @@ impl TrustRecord {
             at: Timestamp::now(),
             config: snapshot.config.clone(),
             files: snapshot.prints.clone(),
+            skills: snapshot
+                .offered
+                .iter()
+                .map(|(file, skill)| (file.clone(), skill.print.clone()))
+                .collect(),
         }
     }
 }

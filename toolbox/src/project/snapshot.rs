@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::CONFIG;
+use super::{CONFIG, OfferedSkill};
 use planck_host::regular_file::FileContent;
 
 /// The identity of a file or folder. The identity of a file consists of whether the file is
@@ -57,10 +57,14 @@ pub struct Snapshot {
     pub skills: Vec<String>,
     /// The names of the prompt files below `teams/`.
     pub prompts: Vec<String>,
+    /// The skills for other programs, by the path of their file below the project's folder.
+    pub offered: BTreeMap<String, OfferedSkill>,
+    /// What cannot be used of the skills for other programs, with the reasons.
+    pub left_out: Vec<String>,
 }
 
 impl Snapshot {
-    /// Returns whether the folder contains nothing that could have an effect.
+    /// Returns whether `.planck/` contains nothing that could have an effect.
     pub fn is_empty(&self) -> bool {
         self.skills.is_empty() && self.prompts.is_empty() && self.files().next().is_none()
     }
@@ -72,6 +76,14 @@ impl Snapshot {
             && self.files().eq([CONFIG])
             && self.skills.is_empty()
             && self.prompts.is_empty()
+    }
+
+    /// Returns this snapshot without the skills for other programs.
+    pub fn without_offered(self) -> Self {
+        Self {
+            offered: BTreeMap::new(),
+            ..self
+        }
     }
 
     /// Returns the names of the files that are trusted by their content.

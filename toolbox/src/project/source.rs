@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    FOLDER,
+    FOLDER, SKILL_FOLDERS,
     admitted::{Admitted, AlteredFile},
 };
 use planck_host::regular_file::{EntryKind, FileRefused, OpenFolder};
@@ -60,6 +60,8 @@ pub struct ProjectSource {
     /// The rest of the path, below `base`. Links in it are refused.
     below: PathBuf,
     project: Option<(Admitted, SourcePart)>,
+    /// Whether the folder contains skills for other programs.
+    is_offered: bool,
 }
 
 impl ProjectSource {
@@ -73,6 +75,7 @@ impl ProjectSource {
             base,
             below: PathBuf::new(),
             project: None,
+            is_offered: false,
         }
     }
 
@@ -82,7 +85,24 @@ impl ProjectSource {
             base: admitted.folder().into(),
             below: Path::new(FOLDER).join(part.name()),
             project: Some((admitted.clone(), part)),
+            is_offered: false,
         }
+    }
+
+    /// Returns the folders with the project's skills for other programs, of which only the trusted
+    /// ones are visible.
+    pub fn offered(admitted: &Admitted) -> impl Iterator<Item = Self> {
+        SKILL_FOLDERS.into_iter().map(|folder| Self {
+            base: admitted.folder().into(),
+            below: folder.into(),
+            project: Some((admitted.clone(), SourcePart::Skills)),
+            is_offered: true,
+        })
+    }
+
+    /// Returns whether the folder contains skills for other programs.
+    pub fn is_offered(&self) -> bool {
+        self.is_offered
     }
 
     pub fn project(&self) -> Option<&Admitted> {
@@ -117,6 +137,10 @@ impl ProjectSource {
     /// such as a link, is included with the reason why it is refused. If the folder does not exist,
     /// the list is empty.
     pub fn folders(&self) -> Result<Vec<(String, Option<FileRefused>)>, FileRefused> {
+        if let Some((admitted, _)) = self.project.as_ref().filter(|_| self.is_offered) {
+            let names = admitted.offered(&self.below).into_iter();
+            return Ok(names.map(|name| (name, None)).collect());
+        }
         let Some(folder) = self.open()? else {
             return Ok(Vec::new());
         };
@@ -171,7 +195,9 @@ impl ProjectSource {
                 SourcePart::Teams => below.file_name().is_some_and(|name| name == "TEAM.json"),
                 SourcePart::Skills => false,
             };
-            if by_content {
+            if self.is_offered {
+                admitted.check_offered(&self.below.join(below), &content)?;
+            } else if by_content {
                 admitted.check(&format!("{}/{}", part.name(), below.display()), &content)?;
             }
         }

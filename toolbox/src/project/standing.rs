@@ -11,12 +11,13 @@ use super::{
     CONFIG, FOLDER,
     admitted::Admitted,
     ledger::{Ledger, LedgerLine, TrustRecord},
+    offered::{self, SKILL_FOLDERS},
     scan::{Untrustable, scan},
     snapshot::{Print, Snapshot},
 };
 use planck_host::regular_file::{EntryKind, OpenFolder};
 
-/// A folder that contains a `.planck/` other than the user's own `~/.planck`.
+/// A folder other than the user's home that contains a `.planck/` or skills for other programs.
 #[derive(Debug, Clone)]
 pub struct Project {
     /// The path of the folder, absolute and without links.
@@ -39,12 +40,25 @@ pub enum ProjectStanding {
     /// The project contains nothing that would have an effect, so no decision is needed.
     Nothing,
     Trusted(Admitted),
+    /// Nothing in `.planck/` needs a decision, but skills for other programs are new or have
+    /// changed. They have no effect, and the rest of the project is used.
+    Offered(Box<OfferedSkills>),
     /// The user has not decided yet, or decided in an earlier version, which stored only paths.
     Unknown(Snapshot),
     /// The project has changed since the user trusted it.
     Changed(Box<(Snapshot, TrustRecord)>),
     /// The project contains an entry that cannot be trusted by its content.
     Untrustable(Untrustable),
+}
+
+/// The skills for other programs that have no effect yet.
+#[derive(Debug)]
+pub struct OfferedSkills {
+    pub snapshot: Snapshot,
+    /// The part of the project that the user trusts, if there is one.
+    pub admitted: Option<Admitted>,
+    /// The paths of the files that are new or have changed, relative to the project's folder.
+    pub files: Vec<String>,
 }
 
 /// The names of the files and folders that were added, changed or deleted since the project was
@@ -81,15 +95,20 @@ impl Difference {
 }
 
 impl Project {
-    /// Returns the project in this folder. Returns `None` if the folder has no `.planck/`, or if
-    /// its `.planck/` is the user's own.
+    /// Returns the project in this folder. Returns `None` if the folder has neither a `.planck/`
+    /// nor skills for other programs, or if it is the user's home.
     pub fn find(folder: &Path, user_folder: Option<&Path>) -> io::Result<Option<Self>> {
         let planck = folder.join(FOLDER);
-        if planck.symlink_metadata().is_err() {
+        let has_planck = planck.symlink_metadata().is_ok();
+        let mut others = SKILL_FOLDERS.iter().map(|below| folder.join(below));
+        if !has_planck && !others.any(|path| path.symlink_metadata().is_ok()) {
             return Ok(None);
         }
-        let own = user_folder.and_then(|own| own.canonicalize().ok());
-        if own.is_some() && planck.canonicalize().ok() == own {
+        let real = |path: &Path| path.canonicalize().ok();
+        let own = user_folder.and_then(real);
+        let home = user_folder.and_then(Path::parent).and_then(real);
+        let is_home = !has_planck && home.is_some() && real(folder) == home;
+        if is_home || (own.is_some() && real(&planck) == own) {
             return Ok(None);
         }
         Ok(Some(Self {
@@ -101,19 +120,21 @@ impl Project {
         self.folder.join(FOLDER)
     }
 
-    /// Reads the contents of the project's `.planck/`.
+    /// Reads the contents of the project's `.planck/`, and its skills for other programs.
     pub fn read(&self) -> Result<Snapshot, Untrustable> {
         let refused = |why| Untrustable::new(FOLDER, why);
         let folder = OpenFolder::open(&self.folder).map_err(refused)?;
-        match folder.kind(OsStr::new(FOLDER)).map_err(refused)? {
-            None | Some(EntryKind::File) => Ok(Snapshot::default()),
+        let mut snapshot = match folder.kind(OsStr::new(FOLDER)).map_err(refused)? {
+            None | Some(EntryKind::File) => Snapshot::default(),
             Some(EntryKind::Folder | EntryKind::Link | EntryKind::Other(_)) => {
                 let planck = folder.folder(OsStr::new(FOLDER)).map_err(refused)?;
                 planck
                     .map_or(Ok(Snapshot::default()), |planck| scan(&planck))
-                    .map_err(Untrustable::below_planck)
+                    .map_err(Untrustable::below_planck)?
             }
-        }
+        };
+        offered::scan(&folder, &mut snapshot);
+        Ok(snapshot)
     }
 
     /// Reads the project and compares it with the state that the user trusted.
@@ -147,32 +168,60 @@ impl Project {
             ProjectUse::Everything => snapshot.is_empty(),
             ProjectUse::Config => snapshot.config.is_none(),
         };
-        match record {
-            _ if needless => ProjectStanding::Nothing,
-            None => ProjectStanding::Unknown(snapshot),
-            Some(record) => {
+        let record = match (record, needless) {
+            (record, true) => record,
+            (None, false) => return ProjectStanding::Unknown(snapshot),
+            (Some(record), false) => {
                 let holds = match uses {
                     ProjectUse::Everything => record.files == snapshot.prints,
                     ProjectUse::Config => record.files.get(CONFIG) == snapshot.prints.get(CONFIG),
                 };
-                if holds {
-                    ProjectStanding::Trusted(self.admit(snapshot, uses))
-                } else {
-                    ProjectStanding::Changed(Box::new((snapshot, record)))
+                if !holds {
+                    return ProjectStanding::Changed(Box::new((snapshot, record)));
                 }
+                Some(record)
             }
+        };
+        match uses {
+            ProjectUse::Config if needless => ProjectStanding::Nothing,
+            ProjectUse::Config => ProjectStanding::Trusted(Admitted::new(
+                &self.folder,
+                snapshot,
+                BTreeMap::new(),
+                false,
+            )),
+            ProjectUse::Everything => self.judge_offered(snapshot, record, needless),
         }
     }
 
-    /// Returns the part of the project that this process may use.
-    fn admit(&self, snapshot: Snapshot, uses: ProjectUse) -> Admitted {
-        Admitted::new(&self.folder, snapshot, uses == ProjectUse::Everything)
+    /// Judges a project whose `.planck/` is trusted, or needs no trust if `needless`.
+    fn judge_offered(
+        &self,
+        snapshot: Snapshot,
+        record: Option<TrustRecord>,
+        needless: bool,
+    ) -> ProjectStanding {
+        let trusted = record.map(|record| record.skills).unwrap_or_default();
+        let (skills, files) = (snapshot.unchanged(&trusted), snapshot.pending(&trusted));
+        let admitted = (!needless || !skills.is_empty())
+            .then(|| Admitted::new(&self.folder, snapshot.clone(), skills, true));
+        match (files.is_empty(), admitted) {
+            (true, None) => ProjectStanding::Nothing,
+            (true, Some(admitted)) => ProjectStanding::Trusted(admitted),
+            (false, admitted) => ProjectStanding::Offered(Box::new(OfferedSkills {
+                snapshot,
+                admitted,
+                files,
+            })),
+        }
     }
 
     /// Records that the user trusts this snapshot of the project, and returns its trusted part.
     pub fn trust(&self, ledger: &Ledger, snapshot: Snapshot) -> io::Result<Admitted> {
-        ledger.put(TrustRecord::of(&self.folder, &snapshot))?;
-        Ok(self.admit(snapshot, ProjectUse::Everything))
+        let record = TrustRecord::of(&self.folder, &snapshot);
+        let skills = record.skills.clone();
+        ledger.put(record)?;
+        Ok(Admitted::new(&self.folder, snapshot, skills, true))
     }
 }
 

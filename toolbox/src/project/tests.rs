@@ -76,6 +76,7 @@ impl World {
         match self.project().standing(Some(&self.ledger()), uses).unwrap() {
             ProjectStanding::Nothing => "nothing".into(),
             ProjectStanding::Trusted(_) => "trusted".into(),
+            ProjectStanding::Offered(offered) => format!("offered: {:?}", offered.files),
             ProjectStanding::Unknown(_) => "unknown".into(),
             ProjectStanding::Changed(both) => {
                 format!("{:?}", Difference::between(&both.1.files, &both.0.prints))

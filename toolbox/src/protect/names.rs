@@ -45,6 +45,7 @@ pub(super) const NAMES: &[(&str, &str)] = &[
     (".nvim.lua", "Neovim"),
     (".nvimrc", "Neovim"),
     (".dir-locals.el", "Emacs"),
+    (".agents", "Codex"),
     (".claude", "Claude Code"),
     (".codex", "Codex"),
     (".cursor", "Cursor"),

@@ -51,14 +51,15 @@ struct Fields {
     description: Option<String>,
 }
 
-/// Parses the header of a SKILL.md.
-pub(super) fn parse(text: &str) -> Result<Header, BadHeader> {
+/// Parses the header of a SKILL.md. `fallback` is the name of a skill whose header has none.
+pub(super) fn parse(text: &str, fallback: Option<&str>) -> Result<Header, BadHeader> {
     let (yaml, _) = split(text)?;
     let fields: Fields = serde_saphyr::from_str(yaml).map_err(|why| not_yaml(&why))?;
     let missing = |field| BadHeader::Missing { field, line: 1 };
     let name = fields
         .name
         .filter(|name| !name.is_empty())
+        .or(fallback.map(Into::into))
         .ok_or(missing("name"))?;
     let description = fields
         .description
@@ -133,7 +134,7 @@ mod tests {
         let text =
             "---\nname: review\ndescription: >\n  Reviews\n  code.\nlicense: MIT\n---\n\nDo it.\n";
         assert_eq!(
-            parse(text),
+            parse(text, None),
             Ok(Header {
                 name: "review".into(),
                 description: "Reviews code.".into()
@@ -141,7 +142,7 @@ mod tests {
         );
         assert_eq!(body(text), "Do it.\n");
         assert_eq!(
-            parse(&text.replace('\n', "\r\n")).map(|header| header.name),
+            parse(&text.replace('\n', "\r\n"), None).map(|header| header.name),
             Ok("review".into())
         );
     }
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn a_mistake_is_reported_with_its_line() {
         let told = |text: &str| {
-            let bad = parse(text).unwrap_err();
+            let bad = parse(text, None).unwrap_err();
             format!("{}: {bad}", bad.line())
         };
         insta::assert_snapshot!(told("# Review\n"), @"1: the file does not begin with `---`; begin it with `---`, `name: …`, `description: …`, `---`");

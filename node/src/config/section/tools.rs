@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::setting::{Network, Period, Sandbox, Size};
+use crate::config::setting::{Network, Period, Sandbox, Size, Unsandboxed};
 
 section! {
     /// What tools may access, and how long they may take.
@@ -17,6 +17,10 @@ section! {
         /// Whether tool processes may open IP sockets. `on` allows every address, including those
         /// of this machine.
         network: Network = Network::Off;
+        /// Whether a model can ask to run one command outside of the sandbox, with all rights of
+        /// the user. `ask` holds for `run` and `chat` on a terminal without NATS, where a person is
+        /// asked about each such command, and no rule answers.
+        unsandboxed: Unsandboxed = Unsandboxed::Off;
         /// Files and folders that tool processes may read in addition to the system and their
         /// workspace, such as toolchains in the home folder.
         readable: Vec<PathBuf> = Vec::new();

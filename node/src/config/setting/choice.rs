@@ -70,6 +70,12 @@ choices! {
         /// Tool processes may open IP sockets to any address.
         On = "on",
     }
+    /// Whether a model can ask a person to let one command run outside of the sandbox.
+    Unsandboxed {
+        Off = "off",
+        /// A person at the terminal is asked about each such command.
+        Ask = "ask",
+    }
     LogFormat {
         /// Text on a terminal, JSON elsewhere.
         Auto = "auto",

@@ -1,12 +1,12 @@
 //! Builds the tools of a node: built-in tools, external tools, and plain subjects as tools. Also
 //! loads the skills.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
-use super::{AssemblyError, folders};
+use super::AssemblyError;
 use crate::{
     bus::Bus,
-    config::{Config, Network, Sandbox as Wanted},
+    config::{Config, Network, Sandbox as Wanted, Unsandboxed as UnsandboxedWanted},
     sidecar::{self, DefaultTimeouts, plain},
     team::tool_names,
 };
@@ -14,7 +14,7 @@ use planck_toolbox::project::{NameClash, ProjectSource, SourcePart};
 use planck_toolbox::skill::{self, Skills};
 use planck_toolbox::{
     BadTool, CallBounds, Caps, Files, Launcher, ReaperHeartbeat, Roots, Sandbox, Shell, Tool,
-    ToolCatalogue, Toolchain, Wall, built_in,
+    ToolCatalogue, Toolchain, Unsandboxed, Wall, built_in,
     cgroup::Groups,
     external, file_tools,
     reap::CommandLimits,
@@ -29,6 +29,8 @@ pub(super) struct NodeTools {
     pub(super) heartbeat: Option<ReaperHeartbeat>,
     /// The names that both the user and the project use for a tool or a skill.
     pub(super) clashes: Vec<NameClash>,
+    /// Whether the processes of tools have the network.
+    pub(super) have_network: bool,
 }
 
 /// The control groups and the sandbox that this machine offers for processes.
@@ -48,6 +50,7 @@ pub(super) fn build(
     bus: &Arc<dyn Bus>,
     Launching { groups, sandbox }: Launching,
     wall: Wall,
+    is_attended: bool,
 ) -> Result<NodeTools, AssemblyError> {
     let (skills, of_skills) = skills(config);
     let files = Files::new(roots(config), caps(config));
@@ -57,6 +60,8 @@ pub(super) fn build(
         .grouped(groups);
     check(&sandbox)?;
     let wall = (!sandbox.is_off()).then_some(wall);
+    let have_network = sandbox.has_network();
+    let unsandboxed = unsandboxed(config, &sandbox, is_attended);
     let shell = Shell::new(
         launcher,
         sandbox,
@@ -65,7 +70,7 @@ pub(super) fn build(
         caps(config),
     );
     let catalogue = ToolCatalogue::default();
-    let built_in = built_in(&files, &shell, config.tools.bash_timeout.0);
+    let built_in = built_in(&files, &shell, config.tools.bash_timeout.0, unsandboxed);
     let (external, of_tools) = external(config, &files, &shell);
     let clashes = external::clashes(&of_tools)
         .chain(skill::clashes(&of_skills))
@@ -85,7 +90,18 @@ pub(super) fn build(
         skills,
         heartbeat,
         clashes,
+        have_network,
     })
+}
+
+/// Returns whether a call can ask a person to let it out of the sandbox.
+fn unsandboxed(config: &Config, sandbox: &Sandbox, is_attended: bool) -> Unsandboxed {
+    match config.tools.unsandboxed {
+        UnsandboxedWanted::Ask if sandbox.is_open() => Unsandboxed::Off,
+        UnsandboxedWanted::Ask if is_attended => Unsandboxed::Ask,
+        UnsandboxedWanted::Ask => Unsandboxed::Unattended,
+        UnsandboxedWanted::Off => Unsandboxed::Off,
+    }
 }
 
 /// Returns the tools of a node in the process of another program: the program's own and, if the
@@ -106,6 +122,7 @@ pub(super) fn embedded(
         skills,
         heartbeat: heartbeat(config),
         clashes: skill::clashes(&of_skills).cloned().collect(),
+        have_network: true,
     })
 }
 
@@ -165,9 +182,21 @@ fn roots(config: &Config) -> Roots {
     let skills = config
         .sources(SourcePart::Skills)
         .iter()
+        // The repository chose these folders, and tools see the repository anyway.
+        .filter(|source| !source.is_offered())
         .map(ProjectSource::dir)
         .collect::<Vec<_>>();
     Roots::confined(workspaces, folders(&config.tools.workspace_roots)).with_readable(skills)
+}
+
+/// Returns the folders of a setting without duplicates. Two folders are duplicates if their
+/// absolute paths are equal.
+fn folders(dirs: &[PathBuf]) -> Vec<PathBuf> {
+    let mut known = BTreeSet::new();
+    let is_new = |dir: &&PathBuf| {
+        known.insert(std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf()))
+    };
+    dirs.iter().filter(is_new).cloned().collect()
 }
 
 /// Chooses the sandbox for tool processes by trying which one works on this machine.

@@ -3,6 +3,7 @@
 mod asking;
 mod files;
 mod shadows;
+mod skills;
 
 use std::{
     fs,

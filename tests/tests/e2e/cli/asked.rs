@@ -51,9 +51,9 @@ fn script() -> Script {
 }
 
 /// A command at a terminal.
-struct AtTerminal {
+pub(super) struct AtTerminal {
     child: Child,
-    terminal: Terminal,
+    pub(super) terminal: Terminal,
 }
 
 impl AtTerminal {
@@ -68,7 +68,7 @@ impl AtTerminal {
         Self::spawn(command)
     }
 
-    fn spawn(mut command: Command) -> Result<Self> {
+    pub(super) fn spawn(mut command: Command) -> Result<Self> {
         command
             .env("TERM", "xterm-256color")
             .env_remove("NO_COLOR")
@@ -82,7 +82,7 @@ impl AtTerminal {
     }
 
     /// Types a text after the prompt of an approval is drawn, and returns what was drawn before.
-    async fn answer(&mut self, keys: &str) -> Result<String> {
+    pub(super) async fn answer(&mut self, keys: &str) -> Result<String> {
         let drawn = self.terminal.until(ASKS).await?;
         self.terminal.type_in(keys)?;
         Ok(drawn)
@@ -97,7 +97,7 @@ impl AtTerminal {
         Ok(kill(Pid::from_raw(i32::try_from(pid)?), signal)?)
     }
 
-    async fn end(mut self) -> Result<(Option<i32>, String)> {
+    pub(super) async fn end(mut self) -> Result<(Option<i32>, String)> {
         let status = timeout(LONG, self.child.wait())
             .await
             .context("it does not end")??;

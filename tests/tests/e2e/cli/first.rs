@@ -134,3 +134,34 @@ async fn a_file_of_models_replaces_the_catalogue() -> Result<()> {
     );
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_says_once_that_commands_have_no_network() -> Result<()> {
+    let machine = machine().await?;
+    let team = |tools: &str| format!(r#"{{"members": [{{"type": "lead", "tools": [{tools}]}}]}}"#);
+    machine.write("reader.json", &team(r#""read""#))?;
+    let said =
+        async |sandbox: &str, network: &str, arguments: &[&str]| -> Result<(usize, String)> {
+            let mut command = machine.planck(arguments)?;
+            command
+                .env("PLANCK_TOOLS_SANDBOX", sandbox)
+                .env("PLANCK_TOOLS_NETWORK", network);
+            let ran = run(command).await?;
+            assert_eq!(ran.code, 0, "{ran:?}");
+            Ok((ran.err.matches("tools.network").count(), ran.out))
+        };
+    assert_eq!(said("auto", "off", &["run", "hello"]).await?.0, 1);
+    let (count, json) = said("auto", "off", &["run", "-o", "json", "hello"]).await?;
+    assert_eq!(count, 1);
+    serde_json::from_str::<Value>(&json)?;
+    for arguments in [
+        &["run", "-q", "hello"][..],
+        &["run", "-o", "jsonl", "hello"],
+        &["run", "--team", "reader.json", "hello"],
+    ] {
+        assert_eq!(said("auto", "off", arguments).await?.0, 0, "{arguments:?}");
+    }
+    assert_eq!(said("auto", "on", &["run", "hello"]).await?.0, 0);
+    assert_eq!(said("off", "off", &["run", "hello"]).await?.0, 0);
+    Ok(())
+}
