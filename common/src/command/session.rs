@@ -6,7 +6,7 @@ use serde_json::{Map, Value, value::RawValue};
 use super::{AgentState, SessionActivity, SessionState};
 use crate::{
     AgentId, CallId, InputId, NodeId, Seq, SessionId, SessionName, TeamId, Timestamp,
-    permission::PermissionMode,
+    permission::{PermissionMode, Permissions},
     spec::{AgentRole, ClientTool, Member, OnNodeDeath, SessionLimits},
     usage::Usage,
 };
@@ -135,6 +135,12 @@ bodies! {
         /// The open waits of the session, at most 100.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         waits: Vec<CallId>,
+        /// The template of the session's team.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        team: Option<String>,
+        /// The layers of permissions of the orchestrator, as its own description has them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        permissions: Vec<Permissions>,
     }
     AgentRow {
         id: AgentId,
