@@ -30,8 +30,8 @@ use crate::{
 use planck_client::{Client, ClientError};
 use planck_node::config::Period;
 
-/// The number of sessions in one request. Their rows take about 200 KB, and a NATS server accepts
-/// messages of up to 1 MB by default.
+/// The number of sessions in one request. A NATS server accepts messages of up to 1 MB by default,
+/// and nodes of earlier versions do not bound the bytes of a page.
 const PAGE: u32 = 500;
 /// The maximum number of sessions whose activity is requested at once if the list does not include
 /// it.
