@@ -34,8 +34,11 @@ export function authorization() {
   return key ? { authorization: `Bearer ${key}` } : {};
 }
 
-/** Returns the problem that a response reports. */
-export async function problemOf(response) {
+/**
+ * Returns the problem that a response reports. A key is asked for unless the request had another one than the tab has now:
+ * its refusal may arrive after the person typed the right key.
+ */
+export async function problemOf(response, sent) {
   let body = {};
   try {
     body = await response.json();
@@ -43,7 +46,7 @@ export async function problemOf(response) {
     // A proxy may answer with a page of its own.
   }
   const problem = new Problem(response.status, body);
-  if (response.status === 401) askForKey(problem);
+  if (response.status === 401 && sent.authorization === authorization().authorization) askForKey(problem);
   return problem;
 }
 
@@ -61,7 +64,7 @@ async function request(method, path, body) {
   } catch {
     throw new Problem(0, { detail: "The front does not answer.", code: "unreachable" });
   }
-  if (!response.ok) throw await problemOf(response);
+  if (!response.ok) throw await problemOf(response, headers);
   return response.json();
 }
 

@@ -8,15 +8,12 @@ import { ago, text } from "./format.js";
 import { useAction, useNow } from "./live.js";
 import { Badge, ProblemNote } from "./parts.js";
 
-/** The list of waits begins with the oldest, so the sessions that were used last are asked for theirs, so many in each step. */
-const SESSIONS = 20;
-const AT_ONCE = 4;
-/** How many of the newest sessions are compared to find those that were used last. */
-const NEWEST = 500;
-/** The most pages of one session's waits that are read, and how many waits are shown for each step. */
-const PAGES = 4;
+/** How many waits are shown for each step, which is also how many are read. */
 const SHOWN = 50;
-const STATES = ["answered", "closed", "withdrawn"];
+/** The longest page of the list. */
+const MOST = 500;
+/** The waits that were decided. Those that were withdrawn were not. */
+const STATES = ["answered", "closed"];
 
 const TONES = { allow: "good", answer: "good", deny: "bad", error: "bad" };
 
@@ -28,7 +25,7 @@ export function Decided() {
   const read = (steps) => action.run(async () => setFound(await readDecided(steps)));
   return html`<section class="decided" aria-label="Decided before"><h2>Decided before</h2>
     <${ProblemNote} problem=${action.problem} onClose=${action.clear} />
-    ${found && !found.waits.length && html`<p class="muted">Nothing was decided in the sessions that were used last.</p>`}
+    ${found && !found.waits.length && html`<p class="muted">Nothing was decided yet.</p>`}
     ${found && html`<ol class="plain-list">${found.waits.map((wait) => html`<li key=${wait.id}><${Row} wait=${wait} session=${sessions.get(wait.session_id)} now=${now} /></li>`)}</ol>`}
     <div class="row">
       ${!found && html`<button disabled=${action.isRunning} onClick=${() => read(1)}>${action.isRunning ? "Reading…" : "Show them"}</button>`}
@@ -50,33 +47,12 @@ function Row({ wait, session, now }) {
   </details>`;
 }
 
-/** Reads the newest decided waits of the sessions that were used last. */
+/** Reads the decided waits that were opened last. */
 async function readDecided(steps) {
-  const { sessions } = await api.sessions({ limit: NEWEST });
-  const rows = sessions.toSorted((a, b) => b.updated_at.localeCompare(a.updated_at));
-  const left = rows.slice(0, steps * SESSIONS).flatMap((row) => STATES.map((state) => ({ session: row.id, state })));
-  const waits = [];
-  const work = async () => {
-    for (let filter; (filter = left.shift()); ) waits.push(...(await readAll(filter)));
-  };
-  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  const limit = Math.min(steps * SHOWN, MOST);
+  const pages = await Promise.all(STATES.map((state) => api.waits({ state, newest: true, limit })));
   const when = (wait) => wait.answered_at ?? wait.opened_at;
-  const shown = waits.sort((a, b) => when(b).localeCompare(when(a))).slice(0, steps * SHOWN);
-  return { steps, waits: shown, isMore: rows.length > steps * SESSIONS || waits.length > shown.length };
-}
-
-/** Reads the waits of a session in one state, of which the last pages count. A session that was deleted has none. */
-async function readAll(filter) {
-  const found = [];
-  try {
-    for (let pages = 0, after; pages < PAGES; pages++) {
-      const page = await api.waits({ ...filter, limit: 500, after });
-      found.push(...page.waits);
-      after = page.next;
-      if (!after) break;
-    }
-  } catch (problem) {
-    if (problem.status !== 404) throw problem;
-  }
-  return found;
+  const waits = pages.flatMap((page) => page.waits).sort((a, b) => b.opened_at.localeCompare(a.opened_at));
+  const shown = waits.slice(0, limit).sort((a, b) => when(b).localeCompare(when(a)));
+  return { steps, waits: shown, isMore: limit < MOST && (waits.length > shown.length || pages.some((page) => page.next)) };
 }

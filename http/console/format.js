@@ -66,6 +66,19 @@ export function line(value, length = 120) {
   return first.length > length ? `${first.slice(0, length)}…` : first;
 }
 
+/** Returns a text without the marks of Markdown. */
+export function plain(text) {
+  return text.replace(/```\w*|`|\*\*|~~|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)|^\s*(?:#+|>|[-*+]|---+)\s|\[[ x]\]\s|\|[-| :]+\||\|/gm, " ");
+}
+
+const MODES = ["auto", "careful", "read-only"];
+
+/** Returns the strictest mode of layers of permissions, and whether rules change it: `careful, with rules`. */
+export function modeOf(layers = []) {
+  const strictest = Math.max(0, ...layers.map((layer) => MODES.indexOf(layer.mode)));
+  return MODES[strictest] + (layers.some((layer) => layer.rules?.length) ? ", with rules" : "");
+}
+
 /** Returns the members of a team: `lead, coder ×2`. */
 export function teamOf(agents) {
   const counts = new Map();

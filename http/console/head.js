@@ -3,7 +3,7 @@
 import { html, useState } from "./html.js";
 import { api } from "./api.js";
 import { download } from "./export.js";
-import { count, money, tokens } from "./format.js";
+import { count, modeOf, money, teamOf, tokens } from "./format.js";
 import { useAction } from "./live.js";
 import { modelName } from "./reducer.js";
 import { Badge, ConfirmButton, ProblemNote } from "./parts.js";
@@ -61,7 +61,8 @@ export function Head({ store, agent, setAgent, pane, setPane }) {
       ? html`<button disabled=${action.isRunning} onClick=${() => action.run(async () => { await api.resume(info.id); await store.readInfo(); })}>Resume</button>`
       : html`<${ConfirmButton} label="Close" question="End all agents of this session?" busy=${action.isRunning} onConfirm=${() => action.run(async () => { await api.close(info.id); await store.readInfo(); })} />`}
     <${More} store=${store} action=${action} />
-    <p class="about muted">${lead && html`<code title="The model of the orchestrator">${modelName(lead.model)}</code>`}<code title="The folder in which the agents work">${info.dir}</code></p>
+    <p class="about muted"><span title="The team">${info.team ?? teamOf(info.agents)}</span><span title="Which calls of the orchestrator run at once">${modeOf(info.permissions)}</span>
+      ${lead && html`<code title="The model of the orchestrator">${modelName(lead.model)}</code>`}<code title="The folder in which the agents work">${info.dir}</code></p>
     <${ProblemNote} problem=${action.problem} onClose=${action.clear} />
     ${status === "failed" && html`<${ProblemNote} problem=${store.problem} />`}
   </header>`;

@@ -3,7 +3,7 @@
 import { html, useMemo, useState } from "./html.js";
 import { api } from "./api.js";
 import { Item } from "./conversation.js";
-import { count } from "./format.js";
+import { count, text } from "./format.js";
 import { useAction } from "./live.js";
 import { ProblemNote } from "./parts.js";
 import { apply, emptyState } from "./reducer.js";
@@ -23,7 +23,8 @@ export function Sent({ session, agent }) {
   });
   const items = useMemo(() => itemsOf(read?.messages ?? [], agent), [read]);
   return html`<section class="sent" aria-label="Messages of the model"><h2>Messages of the model</h2>
-    <p class="muted">What the model gets with each request: the messages since the latest summary, and the tools above. The system prompt comes before them.</p>
+    <p class="muted">What the model gets with each request: the system prompt, the messages since the latest summary, and the tools above.</p>
+    ${agent.system_prompt && html`<details><summary>System prompt</summary><pre>${text(agent.system_prompt)}</pre></details>`}
     <${ProblemNote} problem=${action.problem} onClose=${action.clear} />
     ${read && html`<p class="muted" role="status">${count(read.messages.length, "message")}</p>`}
     <div class="row">

@@ -1,9 +1,8 @@
 // The list of all sessions.
 
-import { html, useEffect, useMemo, useState } from "./html.js";
+import { html, useState } from "./html.js";
 import { api } from "./api.js";
-import { Descriptions } from "./describe.js";
-import { ago, count, money } from "./format.js";
+import { ago, count, line, money, plain } from "./format.js";
 import { useKept, useNow, usePoll } from "./live.js";
 import { Badge, Commands, Empty, ProblemNote } from "./parts.js";
 import { ORDERS, pick } from "./pick.js";
@@ -29,24 +28,15 @@ const NOTHING = { text: "", state: "", team: "", order: "created" };
 export function SessionsPage({ onStart }) {
   const [most, setMost] = useState(PAGE);
   const [wanted, setWanted] = useKept("sessions", NOTHING);
-  const [, setVersion] = useState(0);
-  const descriptions = useMemo(() => new Descriptions(() => setVersion((version) => version + 1)), []);
   const isPicked = Object.keys(NOTHING).some((name) => wanted[name] !== NOTHING[name]);
   const list = usePoll(async () => {
     const [page, waits] = await Promise.all([api.sessions({ limit: isPicked ? SEARCHED : most }), api.waits({ limit: 500 })]);
     return { ...page, waits: Map.groupBy(waits.waits, (wait) => wait.session_id) };
   }, isPicked ? SEARCH_PERIOD_MS : PERIOD_MS, [most, isPicked]);
   const now = useNow(5_000);
-  const rows = (list.value?.sessions ?? []).map((row) => describedRow(row, descriptions.of(row.id), list.value.waits.get(row.id) ?? []));
+  const rows = (list.value?.sessions ?? []).map((row) => describedRow(row, list.value.waits.get(row.id) ?? []));
   const picked = pick(rows, wanted);
   const shown = picked.slice(0, most);
-  useEffect(() => {
-    if (!list.value) return;
-    descriptions.keep(list.value.sessions);
-    // The shown rows come first. The others are read too if the choice depends on what is read.
-    const isOfAll = wanted.text || wanted.team || wanted.order === "cost";
-    descriptions.want([...shown, ...(isOfAll ? rows.filter((each) => !shown.includes(each)) : [])].map(({ row }) => row));
-  }, [list.value, wanted, most]);
   return html`<div class="page">
     <header class="page-head"><h1>Sessions</h1><span class="muted" role="status">${isPicked && list.value ? `${picked.length} of ${count(rows.length, "session")}${list.value.next ? ", the newest" : ""}` : ""}</span><span class="grow"></span>
       <button class="primary" onClick=${onStart}>New session</button></header>
@@ -60,14 +50,22 @@ export function SessionsPage({ onStart }) {
   </div>`;
 }
 
-function describedRow(row, detail, waits) {
+function describedRow(row, waits) {
   const activity = row.state === "closed" ? "closed" : waits.length ? "waits" : (row.activity ?? "idle");
+  // The nodes of earlier versions tell none of these.
+  const detail = {
+    team: row.team ?? "",
+    cost: row.cost_usd,
+    prompt: line(row.first_prompt, 200),
+    line: line(plain(row.last_line ?? ""), 200),
+    failure: row.failure && line(row.failure, 200),
+  };
   return { row, detail, waits, activity };
 }
 
 /** The fields with which sessions are searched, filtered and sorted. */
 function Choice({ wanted, setWanted, rows, isPicked }) {
-  const teams = [...new Set(rows.map(({ detail }) => detail?.team).filter(Boolean))].sort();
+  const teams = [...new Set(rows.map(({ detail }) => detail.team).filter(Boolean))].sort();
   if (wanted.team && !teams.includes(wanted.team)) teams.push(wanted.team);
   const set = (name) => (event) => setWanted({ ...wanted, [name]: event.target.value });
   return html`<form class="choice" role="search" onSubmit=${(event) => event.preventDefault()}>
@@ -84,16 +82,16 @@ function Choice({ wanted, setWanted, rows, isPicked }) {
 
 function SessionRow({ row, detail, waits, activity, now }) {
   const [tone, label] = ACTIVITY[activity] ?? ["quiet", activity];
-  const last = waits.length ? `Waits: ${waits.map((wait) => wait.title).join(" · ")}` : (detail?.failure ?? detail?.line ?? "");
+  const last = waits.length ? `Waits: ${waits.map((wait) => wait.title).join(" · ")}` : (detail.failure ?? detail.line);
   return html`<li class="card">
     <a class="card-link" href=${`#/sessions/${row.name}`}>
       <span class="card-title">${row.name}</span>
       <${Badge} tone=${tone}>${label}<//>
-      <span class="card-team muted">${detail?.team ?? ""}</span>
-      <span class="card-cost">${detail ? money(detail.cost) : ""}</span>
+      <span class="card-team muted">${detail.team || (row.agents > 1 ? count(row.agents, "agent") : "")}</span>
+      <span class="card-cost">${detail.cost === undefined ? "" : money(detail.cost)}</span>
       <time class="muted" datetime=${row.updated_at}>${ago(row.updated_at, now)}</time>
-      ${detail?.prompt && html`<span class="card-prompt">${detail.prompt}</span>`}
-      <span class=${`card-line ${!waits.length && detail?.failure ? "bad-text" : ""}`}>${last}</span>
+      ${detail.prompt && html`<span class="card-prompt">${detail.prompt}</span>`}
+      <span class=${`card-line ${!waits.length && detail.failure ? "bad-text" : ""}`}>${last}</span>
     </a>
   </li>`;
 }

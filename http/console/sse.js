@@ -107,7 +107,7 @@ export function follow(options) {
       const headers = { ...authorization(), accept: "text/event-stream" };
       if (id !== undefined) headers["last-event-id"] = id;
       const response = await fetch(options.path(), { headers, signal: abort.signal });
-      if (!response.ok) throw await problemOf(response);
+      if (!response.ok) throw await problemOf(response, headers);
       attempt = 0;
       options.onStatus("open");
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

@@ -51,7 +51,6 @@ const FILES: &[ConsoleFile] = files! {
     "/console/colour.js" JS "colour.js",
     "/console/conversation.js" JS "conversation.js",
     "/console/decided.js" JS "decided.js",
-    "/console/describe.js" JS "describe.js",
     "/console/diff.js" JS "diff.js",
     "/console/export.js" JS "export.js",
     "/console/format.js" JS "format.js",

@@ -4,6 +4,7 @@
 mod appends;
 mod baselines;
 pub mod events;
+mod glances;
 mod inboxes;
 mod leases;
 mod messages;
@@ -61,6 +62,10 @@ cases! {
         closing_needs_the_leads_lease
         deleting_returns_what_it_removed
         old_closed_sessions_expire;
+    glances:
+        a_list_says_what_sessions_are_about
+        a_list_reads_the_ends_of_logs_only
+        a_page_of_sessions_is_bounded_in_bytes;
     leases:
         claiming_fences
         a_claim_with_a_lost_answer_is_found

@@ -12,6 +12,7 @@
 
 pub mod append;
 mod baselines;
+mod glance;
 mod inbox;
 mod leases;
 mod log;

@@ -1,14 +1,18 @@
 //! The limits of pages, and the cursors of the lists of sessions and of waits.
 
-use planck_common::{CallId, SessionId, Timestamp};
+use planck_common::{
+    CallId, SessionId, Timestamp,
+    command::{SessionRow, Sessions},
+    event::json,
+};
 
 use super::StoreError;
 
 /// The maximum number of rows in a page of the log or of messages. Summaries are not counted.
 pub const LOG_ROWS: u32 = 500;
 
-/// The maximum number of bytes in a page of the log, of messages or of waits. Summaries are not
-/// counted, and a single row may be larger.
+/// The maximum number of bytes in a page of the log, of messages, of sessions or of waits. Summaries
+/// are not counted, and a single row may be larger.
 pub const LOG_BYTES: usize = 512 * 1024;
 
 /// Returns the number of sessions in a page: `limit`, which defaults to 100 and is capped at 1,000.
@@ -29,6 +33,13 @@ pub struct SessionCursor {
 }
 
 impl SessionCursor {
+    fn of(row: &SessionRow) -> Self {
+        Self {
+            created_at: row.created_at,
+            id: row.id.clone(),
+        }
+    }
+
     /// Parses the `next` of a page. Earlier versions write `.` instead of `_` as the separator on
     /// Postgres, so both are accepted.
     pub fn parse(text: &str) -> Result<Self, StoreError> {
@@ -41,6 +52,26 @@ impl std::fmt::Display for SessionCursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}_{}", self.created_at.millis(), self.id)
     }
+}
+
+/// Returns a page of as many of the sessions as fit into [`LOG_BYTES`]. `next` is the position after
+/// the last session.
+pub fn fit(mut sessions: Vec<SessionRow>, mut next: Option<String>) -> Sessions {
+    let (mut bytes, mut count) = (0, 0);
+    for row in &sessions {
+        bytes += json(row).len() + 1;
+        if bytes > LOG_BYTES && count > 0 {
+            break;
+        }
+        count += 1;
+    }
+    if count < sessions.len() {
+        sessions.truncate(count);
+        next = sessions
+            .last()
+            .map(|last| SessionCursor::of(last).to_string());
+    }
+    Sessions { sessions, next }
 }
 
 /// The position of a wait in the list, which is ordered by the time at which the waits were opened.

@@ -4,8 +4,7 @@ use async_trait::async_trait;
 use planck_common::{
     AgentId, NodeId, Seq, SessionId, SessionName, TeamId, Timestamp,
     command::{
-        AgentRow, AgentState, ListSessions, RemovedCounts, SessionActivity, SessionRow,
-        SessionState, Sessions,
+        AgentRow, AgentState, ListSessions, RemovedCounts, SessionRow, SessionState, Sessions,
     },
     event::WorkerExit,
     spec::{AgentSpec, SessionLimits, SessionSpec},
@@ -13,7 +12,7 @@ use planck_common::{
 };
 use serde_json::{Map, Value};
 
-use super::{HeldLease, NewInput, StoreError, inbox::check_content, name};
+use super::{HeldLease, NewInput, StoreError, glance::Glance, inbox::check_content, name};
 
 /// Creates, reads, changes and removes the records of sessions and agents.
 #[async_trait]
@@ -35,8 +34,12 @@ pub trait SessionRecords: Send + Sync {
         self.session(id.as_str()).await
     }
 
-    /// Returns a page of at most `limit` sessions (100 by default, never more than 1,000), newest
-    /// first. `after` is the `next` of the preceding page.
+    /// Returns a page of at most `limit` sessions (100 by default, never more than 1,000) and at most
+    /// 512 KiB, newest first. `after` is the `next` of the preceding page.
+    ///
+    /// What a row says about the log (`first_prompt`, `last_line`, `failure`) comes from the first and
+    /// the last rows of the orchestrator, so its cost does not depend on the length of the log. It is
+    /// absent if those rows do not hold it.
     async fn sessions(&self, filter: ListSessions) -> Result<Sessions, StoreError>;
 
     /// Opens or closes a session. Fails unless `epoch` is that of the orchestrator's lease.
@@ -333,17 +336,22 @@ impl AgentRecord {
 
 impl SessionRecord {
     /// Converts the record to its form in lists.
-    pub fn row(self, activity: SessionActivity) -> SessionRow {
+    pub(crate) fn row(self, glance: Glance) -> SessionRow {
         SessionRow {
             id: self.id,
             name: self.name,
             state: self.state,
-            activity: Some(activity),
+            activity: Some(glance.activity),
             owner: self.owner,
             agents: self.agents,
             workspace: self.spec.workspace,
             created_at: self.created_at,
             updated_at: self.updated_at,
+            team: self.spec.team,
+            cost_usd: Some(self.totals.cost_usd),
+            first_prompt: glance.first_prompt,
+            last_line: glance.last_line,
+            failure: glance.failure,
         }
     }
 }

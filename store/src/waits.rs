@@ -26,9 +26,9 @@ pub const EXPIRE_MOST: u32 = 500;
 #[async_trait]
 pub trait Waits: Send + Sync {
     /// Returns a page of at most `limit` waits (100 by default, never more than 500) and at most
-    /// 512 KiB, but always at least one wait if there is one. The oldest come first. `session` is
-    /// the id of the session that the request names, or `None` for all sessions, and `filter` has
-    /// only its name. A list of all sessions leaves out waits that cannot be read, with a warning
+    /// 512 KiB, but always at least one wait if there is one. The oldest come first, or the newest if
+    /// the filter says so. `session` is the id of the session that the request names, or `None` for
+    /// all sessions, and `filter` has only its name. A list of all sessions leaves out waits that cannot be read, with a warning
     /// in the log.
     async fn waits(
         &self,

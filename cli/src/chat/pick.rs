@@ -41,7 +41,7 @@ pub async fn session(
     if is_only {
         return Ok(Picked::Session(first.id.to_string()));
     }
-    say(&offer(client, &found).await)?;
+    say(&offer(&found))?;
     loop {
         question("session [1] › ")?;
         let line = tokio::select! {
@@ -58,9 +58,8 @@ pub async fn session(
     }
 }
 
-async fn offer(client: &Client, found: &[(SessionRow, SessionInfo)]) -> String {
-    let looks = found.iter().map(|(_, info)| Glance::at(client, info));
-    let glances = futures_util::future::join_all(looks).await;
+fn offer(found: &[(SessionRow, SessionInfo)]) -> String {
+    let glances: Vec<_> = found.iter().map(|(row, _)| Glance::of(row)).collect();
     let name = found.iter().map(|(row, _)| row.name.chars().count()).max();
     let columns = Style::of_stdout()
         .width

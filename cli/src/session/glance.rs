@@ -1,67 +1,29 @@
 //! Describes a session so that a person recognises it: by its first prompt, the last thing that was
 //! said, and its cost.
 
-use planck_common::{
-    Timestamp,
-    command::{ReadEvents, ReadMessages, SessionInfo},
-    envelope::Envelope,
-    event::Event,
-    message::{Message, MessageRole, text_of},
-};
+use planck_common::{Timestamp, command::SessionRow};
 
-use crate::{
-    render::style::{cut, one_line},
-    which::orchestrator,
-};
-use planck_client::Client;
+use crate::render::style::{cut, one_line};
 
-/// The number of events of the orchestrator in which its first prompt is searched for. Usually it is
-/// the third one.
-const FIRST_EVENTS: u32 = 16;
-/// The number of its last messages in which a text is searched for. Others are results of tools.
-const LAST_MESSAGES: u32 = 4;
-/// The number of characters of a text that are kept.
+/// The number of columns of a text that are kept.
 const OF_A_TEXT: usize = 200;
 
-/// A look at a session. A text that cannot be read is empty, because a list without it is still of
-/// use.
+/// A look at a session. A text that its row does not have is empty.
 #[derive(Debug, Clone, Default)]
 pub struct Glance {
     pub first: String,
+    /// The last line, or why the session failed.
     pub last: String,
     pub cost_usd: f64,
 }
 
 impl Glance {
-    pub async fn at(client: &Client, info: &SessionInfo) -> Self {
-        let Some(agent) = orchestrator(info).map(|agent| agent.id.to_string()) else {
-            return Self::default();
-        };
-        let read = ReadEvents {
-            from: Some(1),
-            limit: Some(FIRST_EVENTS),
-            agent: Some(agent.clone()),
-        };
-        let latest = ReadMessages {
-            agent: Some(agent),
-            before: None,
-            limit: Some(LAST_MESSAGES),
-        };
-        let (events, messages) = tokio::join!(
-            client.events(&info.id, &read),
-            client.messages(&info.id, &latest)
-        );
-        let events = events.map(|page| page.events).unwrap_or_default();
-        let prompt = events.iter().find_map(|event| prompt(event.get()));
-        let messages = messages.map(|page| page.messages).unwrap_or_default();
-        let said = messages
-            .iter()
-            .rev()
-            .find_map(|message| said(message.get()));
+    pub fn of(row: &SessionRow) -> Self {
+        let text = |text: Option<&String>| text.map(|text| one_line(text, OF_A_TEXT));
         Self {
-            first: prompt.unwrap_or_default(),
-            last: said.unwrap_or_default(),
-            cost_usd: info.usage.cost_usd,
+            first: text(row.first_prompt.as_ref()).unwrap_or_default(),
+            last: text(row.failure.as_ref().or(row.last_line.as_ref())).unwrap_or_default(),
+            cost_usd: row.cost_usd.unwrap_or_default(),
         }
     }
 
@@ -88,23 +50,6 @@ impl Glance {
             cut(&self.last, room - first)
         )
     }
-}
-
-fn prompt(event: &str) -> Option<String> {
-    let event: Envelope = serde_json::from_str(event).ok()?;
-    let Event::Message(saved) = event.event()?.ok()? else {
-        return None;
-    };
-    let is_prompt = event.hidden_by.is_none() && saved.message.role == MessageRole::User;
-    is_prompt.then(|| one_line(&text_of(&saved.message.content), OF_A_TEXT))
-}
-
-/// Returns the last line of an answer.
-fn said(message: &str) -> Option<String> {
-    let message: Message = serde_json::from_str(message).ok()?;
-    let text = text_of(&message.content);
-    let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
-    (message.role == MessageRole::Assistant).then(|| one_line(line, OF_A_TEXT))
 }
 
 /// Formats how long ago a time is, in its largest unit.

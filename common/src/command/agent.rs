@@ -11,6 +11,20 @@ use crate::{
     usage::Usage,
 };
 
+/// The maximum length in bytes of the system prompt in the description of an agent. A longer one is
+/// cut, and ends with `…`.
+pub const MOST_SYSTEM_PROMPT: usize = 16 * 1024;
+
+impl AgentInfo {
+    /// Returns a system prompt as a description has it.
+    pub fn shown_prompt(system_prompt: &str) -> Option<String> {
+        let cut = system_prompt.floor_char_boundary(MOST_SYSTEM_PROMPT);
+        let (shown, rest) = system_prompt.split_at(cut);
+        let more = if rest.is_empty() { "" } else { "…" };
+        (!shown.is_empty()).then(|| format!("{shown}{more}"))
+    }
+}
+
 /// Makes a prompt from a text. If the agent is busy, the prompt waits for the agent's next turn.
 impl From<&str> for Prompt {
     fn from(text: &str) -> Self {
@@ -76,6 +90,10 @@ bodies! {
         /// in the replies of older nodes.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         permissions: Vec<Permissions>,
+        /// The system prompt as the model gets it, at most 16 KiB of it. Absent if there is none, and in
+        /// the replies of older nodes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        system_prompt: Option<String>,
     }
     Snapshot {
         head: Seq,

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, value::RawValue};
 use super::{AgentState, SessionActivity, SessionState};
 use crate::{
     AgentId, CallId, InputId, NodeId, Seq, SessionId, SessionName, TeamId, Timestamp,
-    permission::PermissionMode,
+    permission::{PermissionMode, Permissions},
     spec::{AgentRole, ClientTool, Member, OnNodeDeath, SessionLimits},
     usage::Usage,
 };
@@ -89,6 +89,22 @@ bodies! {
         workspace: String,
         created_at: Timestamp,
         updated_at: Timestamp,
+        /// The template of the session's team.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        team: Option<String>,
+        /// What the session has cost. Absent, like the members that follow, in the replies of older
+        /// nodes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost_usd: Option<f64>,
+        /// The beginning of the orchestrator's first prompt, on one line.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        first_prompt: Option<String>,
+        /// The last line that the orchestrator's model wrote.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        last_line: Option<String>,
+        /// Why the session is `failed`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<String>,
     }
     #[derive(Default)]
     ReadEvents {
@@ -135,6 +151,12 @@ bodies! {
         /// The open waits of the session, at most 100.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         waits: Vec<CallId>,
+        /// The template of the session's team.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        team: Option<String>,
+        /// The layers of permissions of the orchestrator, as its own description has them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        permissions: Vec<Permissions>,
     }
     AgentRow {
         id: AgentId,

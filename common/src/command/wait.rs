@@ -28,6 +28,9 @@ bodies! {
         /// The `next` of the preceding page.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<String>,
+        /// Whether the list begins with the waits that were opened last.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        newest: bool,
     }
     Waits {
         waits: Vec<WaitRow>,

@@ -8,7 +8,7 @@ const row = (name, more = {}) => ({
   row: { name, created_at: more.created ?? "2026-01-01", updated_at: more.updated ?? "2026-01-01" },
   activity: more.activity ?? "idle",
   waits: (more.waits ?? []).map((title) => ({ title })),
-  detail: more.detail,
+  detail: more.detail ?? {},
 });
 const ROWS = [
   row("bold-oak", { created: "2026-01-03", detail: { team: "lead, coder", cost: 2, prompt: "Build a word counter", line: "Done." } }),

@@ -354,6 +354,7 @@ impl Actor {
             context_window: self.agent.card().context_window,
             queued: self.agent.queued(),
             permissions: spec.permissions.clone(),
+            system_prompt: AgentInfo::shown_prompt(&spec.system_prompt),
         }
     }
 }

@@ -271,6 +271,7 @@ pub(super) fn recorded(agent: &AgentRecord, context_window: u64) -> AgentInfo {
         context_window,
         queued: 0,
         permissions: agent.spec.permissions.clone(),
+        system_prompt: AgentInfo::shown_prompt(&agent.spec.system_prompt),
     }
 }
 

@@ -176,7 +176,11 @@ pub(super) async fn info(store: &dyn SessionStore, session: SessionRecord) -> Co
     let open = store
         .waits(Some(&session.id), &ListWaits::default())
         .await?;
+    let mut records = agents.iter();
+    let lead = records.find(|agent| agent.id == session.spec.lead);
     ok(SessionInfo {
+        permissions: lead.map_or_else(Vec::new, |lead| lead.spec.permissions.clone()),
+        team: session.spec.team,
         waits: open.waits.into_iter().map(|wait| wait.id).collect(),
         agents: agents.iter().map(AgentRecord::row).collect(),
         id: session.id,

@@ -2,7 +2,10 @@
 
 use planck_common::{
     NodeId,
-    command::{AgentInfo, NodeInfo, NodeState, Nodes, SessionStateNow},
+    command::{
+        AgentInfo, MOST_SYSTEM_PROMPT, NodeInfo, NodeState, Nodes, SessionInfo, SessionStateNow,
+    },
+    permission::{PermissionMode, Permissions},
     reply::Code,
     subject::{Address, LIST, Target},
 };
@@ -173,5 +176,52 @@ async fn idle_agent_without_a_host_is_described_and_aborted_without_being_loaded
     let nudge = Address::agent(&started.orchestrator, "nudge");
     at_node(&node, &nudge).await;
     assert!(node.services().host.has(&started.orchestrator));
+    node.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn descriptions_have_the_permissions_and_the_system_prompt() {
+    let world = World::new().await;
+    let first = world.node().await;
+    let mut request = world.request(&["lead", "coder"]);
+    request.permissions = Some(PermissionMode::Careful);
+    let long = "ä".repeat(MOST_SYSTEM_PROMPT);
+    for (member, prompt) in request
+        .members
+        .iter_mut()
+        .flatten()
+        .zip(["You lead.", long.as_str()])
+    {
+        member.system_prompt = Some(prompt.into());
+    }
+    let started = first.start(request).await;
+    let session = Address::session(&started.session_id, "info");
+    let check = async |node: &TestNode, why: &str| {
+        let info: SessionInfo = node.command(&session, &json!({})).await.unwrap();
+        let careful = |layers: &[Permissions]| {
+            let mut modes = layers.iter().map(|layer| layer.mode);
+            modes.any(|mode| mode == PermissionMode::Careful)
+        };
+        assert!(careful(&info.permissions), "{why}: {:?}", info.permissions);
+        assert_eq!(info.team, None, "it has no template");
+        for (agent, prompt) in info.agents.iter().zip(["You lead.", long.as_str()]) {
+            let address = Address::agent(&agent.id, "info");
+            let info: AgentInfo = node.command(&address, &json!({})).await.unwrap();
+            assert!(careful(&info.permissions), "{why}: {:?}", info.permissions);
+            let shown = info.system_prompt.unwrap();
+            match shown.strip_suffix('…') {
+                None => assert_eq!(shown, prompt, "{why}"),
+                Some(cut) => assert!(
+                    cut.len() == MOST_SYSTEM_PROMPT && prompt.starts_with(cut),
+                    "{why}: {} bytes",
+                    cut.len()
+                ),
+            }
+        }
+    };
+    check(&first, "from the agents").await;
+    first.leave().await;
+    let node = world.node().await;
+    check(&node, "from the records").await;
     node.leave().await;
 }

@@ -37,6 +37,9 @@ impl Sessions {
             let place = |wait: &WaitRow| (wait.opened_at, wait.seq);
             (place(one), &one.session_id).cmp(&(place(other), &other.session_id))
         });
+        if filter.newest {
+            page.waits.reverse();
+        }
         Ok(page)
     }
 

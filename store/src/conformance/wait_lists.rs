@@ -43,11 +43,41 @@ pub async fn waits_of_all_sessions_come_in_pages(world: &dyn World) {
     for limit in [1, 5, 12, 500] {
         let listed = team.list(page(limit, ListWaits::default())).await;
         assert_eq!(listed, ids(&waits), "in pages of {limit}");
+        let newest = ListWaits {
+            newest: true,
+            ..ListWaits::default()
+        };
+        let mut listed = team.list(page(limit, newest)).await;
+        listed.reverse();
+        assert_eq!(listed, ids(&waits), "the newest first, in pages of {limit}");
     }
     let questions = ListWaits {
         kind: Some(WaitKind::Question),
         ..ListWaits::default()
     };
+    let newest = ListWaits {
+        newest: true,
+        ..page(2, ListWaits::default())
+    };
+    let of_session = team.store.waits(Some(&teams[2].session), &newest).await;
+    let of_session = of_session.unwrap();
+    let listed: Vec<CallId> = of_session
+        .waits
+        .iter()
+        .map(|wait| wait.id.clone())
+        .collect();
+    assert_eq!(listed, [&waits[11], &waits[8]].map(|wait| wait.id.clone()));
+    let rest = ListWaits {
+        after: of_session.next,
+        ..newest
+    };
+    let rest = team
+        .store
+        .waits(Some(&teams[2].session), &rest)
+        .await
+        .unwrap();
+    let listed: Vec<CallId> = rest.waits.into_iter().map(|wait| wait.id).collect();
+    assert_eq!(listed, [&waits[5], &waits[2]].map(|wait| wait.id.clone()));
     let expected = [&waits[0], &waits[4], &waits[8]].map(|wait| wait.id.clone());
     assert_eq!(team.list(page(2, questions)).await, expected);
 

@@ -11,7 +11,11 @@ use serde::de::DeserializeOwned;
 use sqlx::{Row as _, postgres::PgRow};
 
 use super::database::classify;
-use crate::{AgentRecord, InputOutcome, NewInput, SessionRecord, StoreError, StoredInput, stored};
+use crate::{
+    AgentRecord, InputOutcome, NewInput, SessionRecord, StoreError, StoredInput,
+    glance::{Glance, Traces},
+    stored,
+};
 
 /// A row whose columns are read by name.
 pub struct Columns<'r>(pub &'r PgRow);
@@ -108,8 +112,14 @@ pub fn session(row: &PgRow) -> Result<SessionRecord, StoreError> {
 }
 
 pub fn session_row(row: &PgRow) -> Result<planck_common::command::SessionRow, StoreError> {
-    let activity = Columns(row).named("activity", SessionActivity::find)?;
-    Ok(session(row)?.row(activity))
+    let columns = Columns(row);
+    let activity = columns.named("activity", SessionActivity::find)?;
+    let traces = Traces {
+        prompt: columns.get("prompt")?,
+        answer: columns.get("answer")?,
+        end: columns.get("ended")?,
+    };
+    Ok(session(row)?.row(Glance::of(activity, traces)))
 }
 
 pub fn agent(row: &PgRow) -> Result<AgentRecord, StoreError> {

@@ -36,17 +36,34 @@ macro_rules! waits {
     };
 }
 
-/// The statement that reads a page, and whether more waits follow.
-const PAGE: &str = concat!(
-    "SELECT * FROM (SELECT p.*, count(*) OVER () AS found, row_number() OVER (ORDER BY opened_at, id) AS n,
-      sum(octet_length(body) + coalesce(octet_length(answer), 0) + $7) OVER (ORDER BY opened_at, id)::bigint AS bytes FROM (",
-    waits!(
-        "WHERE w.state = $1 AND ($2::text IS NULL OR w.kind = $2) AND ($3::text IS NULL OR w.session_id = $3)
-          AND (w.opened_at, w.id) > ($4, $5) AND starts_with(w.id, $9) AND (w.state NOT IN ('open', 'answered') OR a.state <> 'stopped')
-        ORDER BY w.opened_at, w.id LIMIT $6 + 1"
-    ),
-    ") p) counted WHERE n = 1 OR n <= $6 AND bytes <= $8 ORDER BY opened_at, id"
-);
+/// Builds the statement that reads a page, and whether more waits follow. The waits come after a
+/// position in the order that the arguments name.
+macro_rules! page {
+    ($after:literal, $order:literal) => {
+        concat!(
+            "SELECT * FROM (SELECT p.*, count(*) OVER () AS found, row_number() OVER in_order AS n,
+              sum(octet_length(body) + coalesce(octet_length(answer), 0) + $7) OVER in_order::bigint AS bytes FROM (",
+            waits!(
+                "WHERE w.state = $1 AND ($2::text IS NULL OR w.kind = $2) AND ($3::text IS NULL OR w.session_id = $3)
+                  AND starts_with(w.id, $9) AND (w.state NOT IN ('open', 'answered') OR a.state <> 'stopped')
+                  AND (w.opened_at, w.id) "
+            ),
+            $after,
+            " ($4, $5) ORDER BY w.opened_at ",
+            $order,
+            ", w.id ",
+            $order,
+            " LIMIT $6 + 1) p WINDOW in_order AS (ORDER BY opened_at ",
+            $order,
+            ", id ",
+            $order,
+            ")) counted WHERE n = 1 OR n <= $6 AND bytes <= $8 ORDER BY n"
+        )
+    };
+}
+
+const OLDEST: &str = page!(">", "ASC");
+const NEWEST: &str = page!("<", "DESC");
 
 const WAIT: &str = waits!("WHERE w.session_id = $1 AND w.id = $2");
 
@@ -85,14 +102,18 @@ impl Waits for PostgresStore {
     ) -> Result<WaitPage, StoreError> {
         let after = filter.after.as_deref().map(WaitCursor::parse);
         let after = after.transpose()?;
-        let statement = sqlx::query(PAGE)
+        let (text, first) = match filter.newest {
+            true => (NEWEST, i64::MAX),
+            false => (OLDEST, i64::MIN),
+        };
+        let statement = sqlx::query(text)
             .bind(filter.state.unwrap_or(WaitState::Open).name())
             .bind(filter.kind.map(|kind| kind.name()))
             .bind(session.map(SessionId::as_str))
             .bind(
                 after
                     .as_ref()
-                    .map_or(i64::MIN, |after| after.opened_at.millis()),
+                    .map_or(first, |after| after.opened_at.millis()),
             )
             .bind(after.as_ref().map_or("", |after| after.id.as_str()))
             .bind(i64::from(page::waits(filter.limit)))

@@ -20,7 +20,7 @@ export function session_is_started_and_answered({ address }) {
     assert.deepEqual(await edit.locator(".removed").allTextContents(), ['-    return "Hello"']);
     assert.equal(await edit.locator(".added").count(), 2);
     await page.getByRole("link", { name: "Planck, to the sessions" }).click();
-    await page.locator(".card", { hasText: "The old version" }).or(page.locator(".card", { hasText: "Fixed." })).first().waitFor();
+    await page.locator(".card", { hasText: "after Hello, Ann" }).waitFor();
     assert.deepEqual(page.errors, []);
   });
 }

@@ -9,7 +9,7 @@ import { open, said, status, v1, withBrowser } from "./browser.js";
 /** The pages: their name, their address, and how to know that they are there. */
 const PAGES = [
   ["sessions", "#/sessions", async (page) => {
-    await page.locator(".card", { hasText: "word-counter" }).getByText("lead, coder, tester").waitFor();
+    await page.locator(".card", { hasText: "word-counter" }).getByText("3 agents").waitFor();
     await page.locator(".card", { hasText: "Waits: bash" }).waitFor();
   }],
   ["session", "#/sessions/word-counter", async (page) => {

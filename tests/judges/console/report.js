@@ -68,6 +68,8 @@ export function sessions_are_searched_filtered_and_sorted({ address }) {
     for (const [name, text] of [["first-one", "Say hello"], ["second-one", "Fail for good"], ["third-one", "Say the last word"]]) {
       await v1(page, "POST", "/sessions", { name, prompt: text });
     }
+    const read = [];
+    page.on("request", (request) => request.method() === "GET" && read.push(new URL(request.url()).pathname));
     const titles = () => page.locator(".card-title").allTextContents();
     const shows = async (...names) => page.waitForFunction((wanted) => JSON.stringify([...document.querySelectorAll(".card-title")].map((each) => each.textContent)) === wanted, JSON.stringify(names));
     await shows("third-one", "second-one", "first-one");
@@ -75,6 +77,7 @@ export function sessions_are_searched_filtered_and_sorted({ address }) {
     // The reason why a session failed stands in its row.
     await failed.locator(".card-line.bad-text", { hasText: "400" }).waitFor();
     await failed.getByText("Fail for good").waitFor();
+    assert.deepEqual([...new Set(read)].filter((path) => path.startsWith("/v1/sessions")), ["/v1/sessions"], "the list takes one request");
     const search = page.getByLabel("Search");
     await page.keyboard.press("/");
     await page.keyboard.type("last ANSWER");

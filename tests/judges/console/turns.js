@@ -171,7 +171,8 @@ export function closed_session_is_resumed({ address }) {
 export function agent_shows_what_its_model_gets({ address }) {
   return withBrowser(async (context) => {
     const page = await open(context, address);
-    await startSession(page, { prompt: "Fix the greeting", name: "sent" });
+    await v1(page, "POST", "/sessions", { name: "sent", prompt: "Fix the greeting", members: [{ type: "agent", tools: ["read", "edit", "bash"], system_prompt: "You fix <b>greetings</b>." }] });
+    await page.goto(`${address}/#/sessions/sent`);
     await said(page, "The old version ignored its argument");
     await rested(page);
     await page.locator(".lane-head").first().click();
@@ -183,6 +184,8 @@ export function agent_shows_what_its_model_gets({ address }) {
     assert.deepEqual(await sent.locator(".tool-name").allTextContents(), ["read", "edit", "bash"]);
     await sent.locator("details.tool", { hasText: "edit" }).locator("summary").click();
     await sent.locator(".diff .added").first().waitFor();
+    await sent.locator("summary", { hasText: "System prompt" }).click();
+    await sent.getByText(/You fix <b>greetings<\/b>\.$/).waitFor();
     await looksRight(page, "the messages of a model");
     assert.deepEqual(page.errors, []);
   });

@@ -87,6 +87,7 @@ export function wait_says_who_asks_and_why_and_stays_in_the_history({ address })
     await page.getByRole("region", { name: /^Approval: bash/ }).getByRole("button", { name: "Deny" }).click();
     await page.getByText("nothing waits").waitFor();
     await page.goto(`${address}/#/sessions/history`);
+    await page.locator(".about").getByText("careful", { exact: true }).waitFor();
     await said(page, "The old version ignored its argument");
     await rested(page);
     await page.goto(`${address}/#/waits`);

@@ -4,7 +4,7 @@ use planck_common::command::{ListSessions, Sessions};
 use sqlx::postgres::PgRow;
 
 use crate::{
-    StoreError,
+    StoreError, glance,
     page::{self, SessionCursor},
     postgres::{
         database::Database,
@@ -28,6 +28,20 @@ const ACTIVITY: &str = r#"CASE
     ORDER BY g.seq DESC LIMIT 1) THEN 'failed'
   ELSE 'idle' END AS activity"#;
 
+/// The bodies of the orchestrator's rows that describe a session `s`. The columns are those of
+/// [`Traces`](crate::glance::Traces), and the parameters 5 to 7 its bounds.
+const TRACES: &str = r#"(SELECT left(g.body, $6) FROM log g WHERE g.session_id = s.id AND g.agent_id = s.lead
+    AND g.kind = 'message' AND g.hidden_by IS NULL AND starts_with(g.body, '{"role":"user"')
+    AND g.seq <= coalesce((SELECT e.seq FROM log e WHERE e.session_id = s.id AND e.agent_id = s.lead ORDER BY e.seq LIMIT 1 OFFSET $5), s.next_seq)
+    ORDER BY g.seq LIMIT 1) AS prompt,
+  (SELECT left(g.body, $7) FROM log g WHERE g.session_id = s.id AND g.agent_id = s.lead
+    AND g.kind = 'message' AND g.hidden_by IS NULL AND starts_with(g.body, '{"role":"assistant"') AND strpos(g.body, '"type":"text"') > 0
+    AND g.seq >= coalesce((SELECT e.seq FROM log e WHERE e.session_id = s.id AND e.agent_id = s.lead ORDER BY e.seq DESC LIMIT 1 OFFSET $5), 0)
+    ORDER BY g.seq DESC LIMIT 1) AS answer,
+  (SELECT CASE WHEN g.kind = 'error' OR g.kind = 'turn_end' AND g.body ~ '"outcome"\s*:\s*"(limit|truncated)"' THEN left(g.body, $7) END FROM log g
+    WHERE g.session_id = s.id AND g.agent_id = s.lead AND g.kind IN ('turn_start', 'turn_end', 'error') AND g.hidden_by IS NULL
+    ORDER BY g.seq DESC LIMIT 1) AS ended"#;
+
 pub async fn sessions(database: &Database, filter: ListSessions) -> Result<Sessions, StoreError> {
     let limit = page::sessions(filter.limit);
     let after = filter
@@ -36,7 +50,7 @@ pub async fn sessions(database: &Database, filter: ListSessions) -> Result<Sessi
         .map(SessionCursor::parse)
         .transpose()?;
     let text = format!(
-        "SELECT {SESSION}, {ACTIVITY} FROM sessions s LEFT JOIN agents l ON l.session_id = s.id AND l.id = s.lead
+        "SELECT {SESSION}, {ACTIVITY}, {TRACES} FROM sessions s LEFT JOIN agents l ON l.session_id = s.id AND l.id = s.lead
          WHERE ($1::text IS NULL OR s.state = $1) AND ($2::bigint IS NULL OR (s.created_at, s.id) < ($2, $3))
          ORDER BY s.created_at DESC, s.id DESC LIMIT $4"
     );
@@ -44,19 +58,22 @@ pub async fn sessions(database: &Database, filter: ListSessions) -> Result<Sessi
         .bind(filter.state.map(stored::session_state_name))
         .bind(after.as_ref().map(|after| after.created_at.millis()))
         .bind(after.as_ref().map(|after| after.id.as_str()))
-        .bind(i64::from(limit) + 1);
+        .bind(i64::from(limit) + 1)
+        .bind(i64::from(glance::ROWS))
+        .bind(characters(glance::PROMPT))
+        .bind(characters(glance::BODY));
     let mut found = database.all(statement).await?;
     let size = usize::try_from(limit).unwrap_or(usize::MAX);
     let more = found.len() > size;
     found.truncate(size);
     let next = found.last().filter(|_| more).map(cursor).transpose()?;
-    Ok(Sessions {
-        sessions: found
-            .iter()
-            .map(rows::session_row)
-            .collect::<Result<_, _>>()?,
-        next,
-    })
+    let sessions = found.iter().map(rows::session_row);
+    Ok(page::fit(sessions.collect::<Result<_, _>>()?, next))
+}
+
+/// Returns a number of characters as `left` takes it.
+fn characters(most: u32) -> i32 {
+    i32::try_from(most).unwrap_or(i32::MAX)
 }
 
 fn cursor(row: &PgRow) -> Result<String, StoreError> {

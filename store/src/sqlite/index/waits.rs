@@ -1,7 +1,7 @@
 //! The index of waits. A row may be out of date, but every wait that is open or answered has a row
 //! whose `due` is not null.
 
-use planck_common::{CallId, SessionId, Timestamp, event::json};
+use planck_common::{CallId, SessionId, Timestamp, command::ListWaits, event::json};
 use sqlx::query;
 
 use super::Index;
@@ -104,24 +104,34 @@ impl Index {
         self.execute(statement).await.map(drop)
     }
 
-    /// Returns waits after a position in the list, oldest first: those that may be open or answered
-    /// if `is_live` is set, otherwise all.
+    /// Returns waits after a position in the list, in the order of the filter: those that may be open
+    /// or answered if `is_live` is set, otherwise all.
     pub async fn waits_after(
         &self,
         after: Option<&WaitCursor>,
         is_live: bool,
-        begin: &str,
+        filter: &ListWaits,
         limit: u32,
     ) -> Result<Vec<(SessionId, WaitCursor)>, StoreError> {
         const LIVE: &str = "SELECT session_id, id, opened_at FROM waits
             WHERE due IS NOT NULL AND (opened_at, id) > (?1, ?2) AND substr(id, 1, length(?4)) = ?4 ORDER BY opened_at, id LIMIT ?3";
         const ALL: &str = "SELECT session_id, id, opened_at FROM waits
             WHERE (opened_at, id) > (?1, ?2) AND substr(id, 1, length(?4)) = ?4 ORDER BY opened_at, id LIMIT ?3";
-        let statement = query(if is_live { LIVE } else { ALL })
-            .bind(after.map_or(-1, |after| after.opened_at.millis()))
+        const NEWEST_LIVE: &str = "SELECT session_id, id, opened_at FROM waits
+            WHERE due IS NOT NULL AND (opened_at, id) < (?1, ?2) AND substr(id, 1, length(?4)) = ?4 ORDER BY opened_at DESC, id DESC LIMIT ?3";
+        const NEWEST: &str = "SELECT session_id, id, opened_at FROM waits
+            WHERE (opened_at, id) < (?1, ?2) AND substr(id, 1, length(?4)) = ?4 ORDER BY opened_at DESC, id DESC LIMIT ?3";
+        let (text, first) = match (filter.newest, is_live) {
+            (false, true) => (LIVE, -1),
+            (false, false) => (ALL, -1),
+            (true, true) => (NEWEST_LIVE, i64::MAX),
+            (true, false) => (NEWEST, i64::MAX),
+        };
+        let statement = query(text)
+            .bind(after.map_or(first, |after| after.opened_at.millis()))
             .bind(after.map_or(String::new(), |after| after.id.to_string()))
             .bind(limit)
-            .bind(begin.to_owned());
+            .bind(filter.id.clone().unwrap_or_default());
         let wait = |row: RowReader<'_>| {
             let at = WaitCursor {
                 opened_at: row.timestamp("opened_at")?,

@@ -9,13 +9,15 @@ use sqlx::query;
 use super::record_in;
 use crate::{
     StoreError,
+    glance::{self, Glance, Traces},
     page::{self, SessionCursor},
     sqlite::SqliteStore,
 };
 
-/// The query for the activity of a session. A session is not `failed` once a new turn began,
-/// because the latest of the orchestrator's rows that begin or end a turn is then a `turn_start`.
-const ACTIVITY: &str = "SELECT CASE
+/// The query for the activity of a session and for the rows of its log that describe it. A session is
+/// not `failed` once a new turn began, because the latest of the orchestrator's rows that begin or end
+/// a turn is then a `turn_start`.
+const GLANCE: &str = "SELECT CASE
   WHEN EXISTS (SELECT 1 FROM agents WHERE state IN ('streaming', 'executing_tools', 'compacting')) THEN 'working'
   WHEN EXISTS (SELECT 1 FROM inputs i JOIN agents a ON a.id = i.agent_id
     WHERE i.outcome IS NULL AND i.turn IS NULL AND a.state <> 'stopped')
@@ -23,7 +25,19 @@ const ACTIVITY: &str = "SELECT CASE
   WHEN (SELECT kind = 'error' OR kind = 'turn_end' AND body->>'outcome' IN ('limit', 'truncated') FROM log
     WHERE agent_id = s.lead AND kind IN ('turn_start', 'turn_end', 'error') AND hidden_by IS NULL
     ORDER BY seq DESC LIMIT 1) THEN 'failed'
-  ELSE 'idle' END AS activity FROM sessions s";
+  ELSE 'idle' END AS activity,
+  (SELECT substr(body, 1, ?2) FROM log WHERE agent_id = s.lead AND kind = 'message' AND hidden_by IS NULL
+    AND substr(body, 1, 14) = '{\"role\":\"user\"'
+    AND seq <= coalesce((SELECT seq FROM log WHERE agent_id = s.lead ORDER BY seq LIMIT 1 OFFSET ?1), s.next_seq)
+    ORDER BY seq LIMIT 1) AS prompt,
+  (SELECT substr(body, 1, ?3) FROM log WHERE agent_id = s.lead AND kind = 'message' AND hidden_by IS NULL
+    AND substr(body, 1, 19) = '{\"role\":\"assistant\"' AND instr(body, '\"type\":\"text\"')
+    AND seq >= coalesce((SELECT seq FROM log WHERE agent_id = s.lead ORDER BY seq DESC LIMIT 1 OFFSET ?1), 0)
+    ORDER BY seq DESC LIMIT 1) AS answer,
+  (SELECT iif(kind = 'error' OR kind = 'turn_end' AND body->>'outcome' IN ('limit', 'truncated'), substr(body, 1, ?3), NULL) FROM log
+    WHERE agent_id = s.lead AND kind IN ('turn_start', 'turn_end', 'error') AND hidden_by IS NULL
+    ORDER BY seq DESC LIMIT 1) AS ended
+  FROM sessions s";
 
 pub async fn sessions(store: &SqliteStore, filter: ListSessions) -> Result<Sessions, StoreError> {
     let limit = page::sessions(filter.limit);
@@ -51,7 +65,7 @@ pub async fn sessions(store: &SqliteStore, filter: ListSessions) -> Result<Sessi
             }
         }
     }
-    Ok(Sessions { sessions, next })
+    Ok(page::fit(sessions, next))
 }
 
 async fn row_of(
@@ -64,9 +78,18 @@ async fn row_of(
     let Some(record) = record_in(&file.db).await? else {
         return Ok(None);
     };
-    let Some(row) = file.db.row(query(ACTIVITY)).await? else {
+    let glance = query(GLANCE)
+        .bind(glance::ROWS)
+        .bind(glance::PROMPT)
+        .bind(glance::BODY);
+    let Some(row) = file.db.row(glance).await? else {
         return Ok(None);
     };
-    let activity = file.reader(&row).activity()?;
-    Ok(Some(record.row(activity)))
+    let row = file.reader(&row);
+    let traces = Traces {
+        prompt: row.get("prompt")?,
+        answer: row.get("answer")?,
+        end: row.get("ended")?,
+    };
+    Ok(Some(record.row(Glance::of(row.activity()?, traces))))
 }

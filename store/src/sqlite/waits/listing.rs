@@ -93,11 +93,12 @@ async fn candidates(
 ) -> Result<Vec<Candidate>, StoreError> {
     const OF_SESSION: &str = "SELECT id, opened_at FROM waits
         WHERE state = ?1 AND (opened_at, id) > (?2, ?3) AND substr(id, 1, length(?5)) = ?5 ORDER BY opened_at, id LIMIT ?4";
-    let begin = filter.id.as_deref().unwrap_or_default();
+    const NEWEST_OF_SESSION: &str = "SELECT id, opened_at FROM waits
+        WHERE state = ?1 AND (opened_at, id) < (?2, ?3) AND substr(id, 1, length(?5)) = ?5 ORDER BY opened_at DESC, id DESC LIMIT ?4";
     let Some(session) = session else {
         let hints = store
             .index
-            .waits_after(after, is_live(state), begin, CANDIDATES)
+            .waits_after(after, is_live(state), filter, CANDIDATES)
             .await?;
         let candidate = |(session, at)| Candidate { session, at };
         return Ok(hints.into_iter().map(candidate).collect());
@@ -105,12 +106,16 @@ async fn candidates(
     let Some(file) = store.file_if_any(session).await? else {
         return Ok(vec![]);
     };
-    let statement = query(OF_SESSION)
+    let (text, first) = match filter.newest {
+        true => (NEWEST_OF_SESSION, i64::MAX),
+        false => (OF_SESSION, -1),
+    };
+    let statement = query(text)
         .bind(state.name())
-        .bind(after.map_or(-1, |after| after.opened_at.millis()))
+        .bind(after.map_or(first, |after| after.opened_at.millis()))
         .bind(after.map_or("", |after| after.id.as_str()))
         .bind(CANDIDATES)
-        .bind(begin);
+        .bind(filter.id.as_deref().unwrap_or_default());
     let rows = file.db.rows(statement).await?;
     let candidate = |row| {
         let row: RowReader<'_> = file.reader(row);

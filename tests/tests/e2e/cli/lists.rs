@@ -142,22 +142,30 @@ async fn list_asks_once_for_a_page(backend: Backend) -> Result<()> {
     }
     let mut asked = caller.nats.subscribe("cmd.>").await?;
     caller.nats.flush().await?;
-    let began = Instant::now();
-    let mut command = world.planck()?;
-    command.args(["session", "ls", "--limit", "200", "-o", "json"]);
-    let listed = run(command).await?;
-    let took = began.elapsed();
-    assert_eq!(names(&listed.out)?.len(), SESSIONS, "{listed:?}");
-    let mut requests = BTreeSet::new();
-    while let Ok(Some(request)) = timeout(Duration::from_millis(300), asked.next()).await {
-        requests.insert((request.subject.to_string(), request.payload.to_vec()));
+    for format in ["json", "table"] {
+        let began = Instant::now();
+        let mut command = world.planck()?;
+        command.args(["session", "ls", "--limit", "200", "-o", format]);
+        let listed = run(command).await?;
+        let took = began.elapsed();
+        if format == "json" {
+            assert_eq!(names(&listed.out)?.len(), SESSIONS, "{listed:?}");
+        } else {
+            assert_eq!(listed.out.lines().count(), SESSIONS + 1, "{listed:?}");
+            let row = listed.out.lines().find(|row| row.starts_with("session-7 "));
+            assert!(row.is_some_and(|row| row.contains("go")), "{listed:?}");
+        }
+        let mut requests = BTreeSet::new();
+        while let Ok(Some(request)) = timeout(Duration::from_millis(300), asked.next()).await {
+            requests.insert((request.subject.to_string(), request.payload.to_vec()));
+        }
+        eprintln!(
+            "{SESSIONS} sessions as {format}, {backend:?}: {} requests, {took:?}",
+            requests.len()
+        );
+        let subjects: Vec<&str> = requests.iter().map(|(subject, _)| &**subject).collect();
+        assert_eq!(subjects, ["cmd.sessions.list"]);
     }
-    eprintln!(
-        "{SESSIONS} sessions, {backend:?}: {} requests, {took:?}",
-        requests.len()
-    );
-    let subjects: Vec<&str> = requests.iter().map(|(subject, _)| &**subject).collect();
-    assert_eq!(subjects, ["cmd.sessions.list"]);
     node.leave().await
 }
 
