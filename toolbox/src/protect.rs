@@ -13,6 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub(super) use wall::WatchedCall;
 pub use wall::{CallBaselines, Wall};
 
 use super::workspace::ResolvedPath;

@@ -7,6 +7,7 @@ use std::{
 };
 
 use nix::{sys::signal::Signal, unistd::Pid};
+use planck_common::wait::ProtectedChange;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
@@ -14,7 +15,7 @@ use super::{
     Invocation, ToolOutcome, blocking, environment,
     output::{Caps, Captured, cut},
     process::{CommandEnd, Finished, Launch, Launcher},
-    protect::Wall,
+    protect::{Wall, WatchedCall},
     sandbox::Sandbox,
     workspace::Workspace,
 };
@@ -103,18 +104,31 @@ impl Shell {
         let (workspace, readable) = (workspace.clone(), readable.to_vec());
         let run = async move {
             let roots = workspace.roots().to_vec();
-            let run = shell.run_confined(launch, workspace, readable, limit, &cancel);
-            let Some(wall) = &shell.0.wall else {
-                return run.await;
-            };
-            let watched = match wall.begin(&call, roots).await {
+            let wrapping = shell.clone();
+            let wrap = move || wrapping.0.sandbox.wrap(launch, &workspace, &readable);
+            // Neither step needs the other, and each takes as long as a start of a small process.
+            let (watched, sandboxed) = tokio::join!(shell.begin(&call, roots), blocking(wrap));
+            let watched = match watched {
                 Ok(watched) => watched,
                 Err(why) => return ToolOutcome::error(format!("not run: {why}")),
             };
-            let outcome = run.await;
-            match wall.end(watched).await {
-                Ok(changes) => ToolOutcome { changes, ..outcome },
-                Err(why) => ToolOutcome::error(format!(
+            let (outcome, sandboxed) = match sandboxed {
+                Ok(Ok(sandboxed)) => {
+                    let outcome = shell.run_confined(&sandboxed.launch, limit, &cancel).await;
+                    (outcome, Some(sandboxed))
+                }
+                Ok(Err(refused)) => (ToolOutcome::error(refused.to_string()), None),
+                Err(failed) => (ToolOutcome::error(failed), None),
+            };
+            let (changes, removed) =
+                tokio::join!(shell.end(watched), blocking(move || drop(sandboxed)));
+            match (changes, removed) {
+                (Ok(changes), Ok(())) => ToolOutcome { changes, ..outcome },
+                (Ok(changes), Err(failed)) => ToolOutcome {
+                    changes,
+                    ..ToolOutcome::error(failed)
+                },
+                (Err(why), _) => ToolOutcome::error(format!(
                     "{}\ncannot tell whether protected files were changed: {why}",
                     outcome.text
                 )),
@@ -125,30 +139,39 @@ impl Shell {
             .unwrap_or_else(|panic| ToolOutcome::error(format!("failed: {panic}")))
     }
 
+    /// Records the protected files before a call, if they are compared.
+    async fn begin(
+        &self,
+        call: &Invocation,
+        roots: Vec<PathBuf>,
+    ) -> Result<Option<WatchedCall>, String> {
+        match &self.0.wall {
+            Some(wall) => wall.begin(call, roots).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the protected files that a call has changed.
+    async fn end(&self, watched: Option<WatchedCall>) -> Result<Vec<ProtectedChange>, String> {
+        match (&self.0.wall, watched) {
+            (Some(wall), Some(watched)) => wall.end(watched).await,
+            (None, _) | (_, None) => Ok(Vec::new()),
+        }
+    }
+
     /// Runs a command in the sandbox. All its processes are dead afterwards.
     async fn run_confined(
         &self,
-        launch: Launch,
-        workspace: Workspace,
-        readable: Vec<PathBuf>,
+        launch: &Launch,
         limit: Duration,
         cancel: &CancellationToken,
     ) -> ToolOutcome {
-        let shell = self.clone();
-        let wrap = move || shell.0.sandbox.wrap(launch, &workspace, &readable);
-        let sandboxed = match blocking(wrap).await {
-            Ok(Ok(sandboxed)) => sandboxed,
-            Ok(Err(refused)) => return ToolOutcome::error(refused.to_string()),
-            Err(failed) => return ToolOutcome::error(failed),
-        };
-        let dir = sandboxed.launch.dir.display().to_string();
-        let outcome = match self.0.launcher.run(&sandboxed.launch, limit, cancel).await {
+        match self.0.launcher.run(launch, limit, cancel).await {
             Ok(finished) => outcome(finished, limit, self.0.caps, &self.0.sandbox),
-            Err(why) => ToolOutcome::error(format!("cannot start a process in {dir}: {why}")),
-        };
-        match blocking(move || drop(sandboxed)).await {
-            Ok(()) => outcome,
-            Err(failed) => ToolOutcome::error(failed),
+            Err(why) => {
+                let dir = launch.dir.display();
+                ToolOutcome::error(format!("cannot start a process in {dir}: {why}"))
+            }
         }
     }
 }

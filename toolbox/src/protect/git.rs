@@ -62,6 +62,11 @@ const HARMLESS: &[&str] = &[
     "user.name",
 ];
 
+/// The mode of an entry that links to a repository.
+const GITLINK: u32 = 0o160_000;
+/// The name of the extension of an index whose entries are in another file, too.
+const MORE_ENTRIES: &[u8] = b"link";
+
 /// The paths below a root at which git finds programs to run, besides the fixed ones.
 #[derive(Debug, Default)]
 pub(super) struct GitPlaces {
@@ -238,13 +243,13 @@ fn links_with(index: &[u8], id: usize) -> Option<Vec<PathBuf>> {
         if version < 4 {
             at = begin + (at - 1 - begin) / 8 * 8 + 8;
         }
-        if mode == 0o160_000 {
+        if mode == GITLINK {
             links.push(PathBuf::from(OsStr::from_bytes(&name)));
         }
     }
     // The extensions follow, and then a checksum.
     while at + 8 + id <= index.len() {
-        if index.get(at..at + 4)? == b"link" {
+        if index.get(at..at + 4)? == MORE_ENTRIES {
             return None;
         }
         at = at + 8 + usize::try_from(number(at + 4)?).ok()?;
