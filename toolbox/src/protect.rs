@@ -6,6 +6,7 @@
 mod baseline;
 mod git;
 mod names;
+mod root;
 mod wall;
 
 use std::{

@@ -2,30 +2,25 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ffi::{OsStr, OsString},
-    fs::File,
-    io::{self, Read as _},
-    os::{
-        fd::{AsFd as _, OwnedFd},
-        unix::ffi::OsStrExt as _,
-    },
+    ffi::OsStr,
+    io,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
     path::{Path, PathBuf},
 };
 
 use nix::{
-    dir::Dir,
     errno::Errno,
-    fcntl::{AtFlags, OFlag, openat, readlinkat},
-    sys::stat::{FileStat, Mode, SFlag, fstat, fstatat},
+    fcntl::{openat, readlinkat},
+    sys::stat::{FileStat, Mode, SFlag},
 };
 use planck_common::wait::ChangeKind;
-use planck_host::regular_file;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::{
     git,
     names::{self, GIT},
+    root::{FOLDER, Root, Seen, names_in, read},
 };
 
 /// The maximum number of entries below one protected name that are compared. A name with more counts
@@ -38,12 +33,6 @@ const MOST_CONTENT: u64 = 1 << 20;
 
 /// The maximum number of entries of a root that are searched for names by their end.
 const MOST_NAMES: usize = 65_536;
-
-const FOLDER: OFlag = OFlag::O_RDONLY
-    .union(OFlag::O_DIRECTORY)
-    .union(OFlag::O_NOFOLLOW)
-    .union(OFlag::O_NONBLOCK)
-    .union(OFlag::O_CLOEXEC);
 
 /// The state of the protected names of a root: a digest of each name that exists. It is small and
 /// holds no content, so it can be stored. It holds no device numbers, so the nodes that share a
@@ -65,9 +54,10 @@ enum NameState {
 }
 
 impl Baseline {
-    /// Looks at the protected names of a root. This function reads files, so it may block.
-    pub fn take(root: &Path) -> io::Result<Self> {
-        let root: OwnedFd = nix::fcntl::open(root, FOLDER, Mode::empty())?;
+    /// Looks at the protected names of a root. This function reads files, so it may block. Also
+    /// returns the entries at which it looked, if they can tell later that nothing has changed.
+    pub fn take(root: &Path) -> io::Result<(Self, Option<Seen>)> {
+        let root = Root::open(root)?;
         let found = git::places(&root);
         let mut names = candidates(&root)?;
         names.extend(found.places);
@@ -76,16 +66,19 @@ impl Baseline {
             Some((name.to_string_lossy().into_owned(), state))
         });
         let mut states: BTreeMap<String, NameState> = states.collect();
+        let is_clear =
+            found.unclear.is_empty() && !states.values().any(|state| *state == NameState::Unknown);
         let is_unclear = |path: PathBuf| {
             let state = NameState::Known("unclear".into());
             (path.to_string_lossy().into_owned(), state)
         };
         states.extend(found.unclear.into_iter().map(is_unclear));
         states.extend(identity_of(&root, GIT).map(|state| (GIT.to_owned(), state)));
-        Ok(Self {
-            folder: fstat(&root)?.st_ino,
+        let taken = Self {
+            folder: root.inode()?,
             names: states,
-        })
+        };
+        Ok((taken, root.into_seen().filter(|_| is_clear)))
     }
 
     /// Returns whether two baselines are those of the same folder.
@@ -114,56 +107,14 @@ impl Baseline {
 
 /// Reads the text of a file below a root, if it is one.
 pub(super) fn text_at(root: &Path, name: &Path) -> Option<String> {
-    let root: OwnedFd = nix::fcntl::open(root, FOLDER, Mode::empty()).ok()?;
-    String::from_utf8(read_at(&root, name, MOST_CONTENT).ok()?).ok()
-}
-
-/// Reads a regular file below an open folder, through no link. Fails if it has more than `most`
-/// bytes.
-pub(super) fn read_at(root: &OwnedFd, path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let (folder, name) = parent_of(root, path)?;
-    read(&folder, &name, most)
-}
-
-/// Opens a folder below an open folder, through no link.
-pub(super) fn folder_at(root: &OwnedFd, path: &Path) -> nix::Result<OwnedFd> {
-    let mut folder = None;
-    for part in path {
-        let above = folder.as_ref().unwrap_or(root);
-        let below = openat(above, part, FOLDER, Mode::empty()).map_err(|why| {
-            // A link in place of the folder has no such name below it.
-            if why == Errno::ELOOP {
-                Errno::ENOTDIR
-            } else {
-                why
-            }
-        })?;
-        folder = Some(below);
-    }
-    folder.map_or_else(|| openat(root, ".", FOLDER, Mode::empty()), Ok)
-}
-
-/// Returns the sorted names of the entries of a folder. Fails if there are more than `most`.
-pub(super) fn names_in(folder: &OwnedFd, most: usize) -> nix::Result<Vec<OsString>> {
-    let mut dir = Dir::openat(folder, ".", FOLDER, Mode::empty())?;
-    let mut names = Vec::new();
-    for entry in dir.iter() {
-        let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();
-        if name != "." && name != ".." {
-            names.push(name);
-        }
-        if names.len() > most {
-            return Err(Errno::EFBIG);
-        }
-    }
-    names.sort_unstable();
-    Ok(names)
+    let root = Root::open(root).ok()?;
+    String::from_utf8(root.read_at(name, MOST_CONTENT).ok()?).ok()
 }
 
 /// Returns the paths of a root that can be protected files. Most protected names do not exist, and
 /// one list of the root is cheaper than a look at each of them.
-fn candidates(root: &OwnedFd) -> nix::Result<BTreeSet<PathBuf>> {
-    let entries = match names_in(root, MOST_NAMES) {
+fn candidates(root: &Root) -> nix::Result<BTreeSet<PathBuf>> {
+    let entries = match names_in(&root.folder_at(Path::new(""))?, MOST_NAMES) {
         Err(Errno::EFBIG) => return Ok(names::fixed().collect()),
         entries => entries?,
     };
@@ -178,13 +129,17 @@ fn candidates(root: &OwnedFd) -> nix::Result<BTreeSet<PathBuf>> {
 }
 
 /// Returns the state of a name, or `None` if it does not exist.
-fn state_of(root: &OwnedFd, name: &Path) -> Option<NameState> {
+fn state_of(root: &Root, name: &Path) -> Option<NameState> {
     let mut walk = Walk {
+        root,
         digest: Sha256::new(),
         entries: MOST_ENTRIES,
         content: MOST_CONTENT,
     };
-    match parent_of(root, name).and_then(|(folder, last)| walk.entry(&folder, &last)) {
+    match root
+        .parent_of(name)
+        .and_then(|(folder, last)| walk.entry(&folder, &last, name))
+    {
         Ok(()) => Some(NameState::Known(hex(&walk.digest.finalize()))),
         Err(Errno::ENOENT | Errno::ENOTDIR) => None,
         Err(_) => Some(NameState::Unknown),
@@ -192,8 +147,9 @@ fn state_of(root: &OwnedFd, name: &Path) -> Option<NameState> {
 }
 
 /// Returns which folder, file or link a name is, without what is below it.
-fn identity_of(root: &OwnedFd, name: &str) -> Option<NameState> {
-    let found = fstatat(root, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
+fn identity_of(root: &Root, name: &str) -> Option<NameState> {
+    let (folder, last) = root.parent_of(Path::new(name)).ok()?;
+    let found = root.look(&folder, &last, Path::new(name)).ok()?;
     let kind = found.st_mode & SFlag::S_IFMT.bits();
     match kind == SFlag::S_IFDIR.bits() {
         true => Some(NameState::Known(format!("folder {}", found.st_ino))),
@@ -201,26 +157,21 @@ fn identity_of(root: &OwnedFd, name: &str) -> Option<NameState> {
     }
 }
 
-/// Opens the parent folder of a path, through no link.
-fn parent_of(root: &OwnedFd, path: &Path) -> nix::Result<(OwnedFd, OsString)> {
-    let name = path.file_name().ok_or(Errno::EINVAL)?.to_owned();
-    let folder = folder_at(root, path.parent().unwrap_or(Path::new("")))?;
-    Ok((folder, name))
-}
-
 /// A walk through an entry and everything below it.
-struct Walk {
+struct Walk<'a> {
+    root: &'a Root,
     digest: Sha256,
     /// The numbers of entries and of bytes of content that may still follow.
     entries: usize,
     content: u64,
 }
 
-impl Walk {
-    /// Adds an entry and all entries below it to the digest, in the order of their names.
-    fn entry(&mut self, folder: &OwnedFd, name: &OsStr) -> nix::Result<()> {
+impl Walk<'_> {
+    /// Adds an entry and all entries below it to the digest, in the order of their names. `path` is
+    /// the entry's path below the root.
+    fn entry(&mut self, folder: &OwnedFd, name: &OsStr, path: &Path) -> nix::Result<()> {
         self.entries = self.entries.checked_sub(1).ok_or(Errno::EFBIG)?;
-        let found = fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+        let found = self.root.look(folder, name, path)?;
         self.add(name.as_bytes());
         match SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT {
             SFlag::S_IFDIR => {
@@ -231,7 +182,7 @@ impl Walk {
                 for name in names_in(&inner, self.entries)? {
                     // git never runs a sample, and other programs keep theirs up to date.
                     if !(is_hooks && git::is_sample(&name)) {
-                        self.entry(&inner, &name)?;
+                        self.entry(&inner, &name, &path.join(&name))?;
                     }
                 }
                 self.add(b"/");
@@ -287,21 +238,6 @@ impl Walk {
     fn add(&mut self, bytes: &[u8]) {
         self.digest.update((bytes.len() as u64).to_le_bytes());
         self.digest.update(bytes);
-    }
-}
-
-fn read(folder: &OwnedFd, name: &OsStr, most: u64) -> io::Result<Vec<u8>> {
-    let (file, status): (File, _) =
-        regular_file::open(folder.as_fd(), name, OFlag::O_RDONLY, Mode::empty())
-            .map_err(io::Error::from)?;
-    let size = u64::try_from(status.st_size).unwrap_or(0).min(most);
-    // The last byte lets the end be read without a larger buffer.
-    let mut content = Vec::with_capacity(usize::try_from(size + 1).unwrap_or(0));
-    file.take(most.saturating_add(1))
-        .read_to_end(&mut content)?;
-    match content.len() as u64 > most {
-        true => Err(io::Error::other("too large")),
-        false => Ok(content),
     }
 }
 

@@ -5,11 +5,11 @@
 use std::{
     ffi::OsStr,
     io::ErrorKind,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
 
-use super::baseline::{folder_at, names_in, read_at};
+use super::root::{Root, names_in};
 
 /// The maximum number of bytes of a file of git that is read. The file of a larger index counts as
 /// changed in each call.
@@ -77,18 +77,18 @@ pub(super) struct GitPlaces {
 }
 
 /// Looks for the paths below a root at which git finds programs to run now.
-pub(super) fn places(root: &OwnedFd) -> GitPlaces {
+pub(super) fn places(root: &Root) -> GitPlaces {
     let mut found = GitPlaces::default();
     in_modules(root, &mut found);
     in_worktrees(root, &mut found);
     // git takes a folder with these entries for a repository.
-    if read_at(root, Path::new("HEAD"), MOST_CONFIG).is_ok() {
+    if root.read_at(Path::new("HEAD"), MOST_CONFIG).is_ok() {
         found
             .places
             .extend(["HEAD", "config", "hooks"].map(PathBuf::from));
     }
     let index = Path::new(".git/index");
-    let links = match read_at(root, index, MOST_INDEX) {
+    let links = match root.read_at(index, MOST_INDEX) {
         Ok(index) => links_of(&index),
         Err(why) if matches!(why.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             Some(Vec::new())
@@ -101,7 +101,7 @@ pub(super) fn places(root: &OwnedFd) -> GitPlaces {
     };
     for link in links {
         let git = link.join(".git");
-        if folder_at(root, &git).is_ok() {
+        if root.folder_at(&git).is_ok() {
             found.places.extend(programs_of(root, &git));
         } else if points_out(root, &git) {
             found.places.push(git);
@@ -111,12 +111,13 @@ pub(super) fn places(root: &OwnedFd) -> GitPlaces {
 }
 
 /// Adds the files with programs in the repositories of submodules.
-fn in_modules(root: &OwnedFd, found: &mut GitPlaces) {
+fn in_modules(root: &Root, found: &mut GitPlaces) {
     let mut modules = vec![PathBuf::from(".git/modules")];
     let mut seen = 0;
     while let Some(folder) = modules.pop() {
-        let Ok(names) =
-            folder_at(root, &folder).and_then(|open| names_in(&open, MOST_REPOSITORIES))
+        let Ok(names) = root
+            .folder_at(&folder)
+            .and_then(|open| names_in(&open, MOST_REPOSITORIES))
         else {
             continue;
         };
@@ -135,24 +136,32 @@ fn in_modules(root: &OwnedFd, found: &mut GitPlaces) {
 }
 
 /// Adds the files with programs in the folders of worktrees.
-fn in_worktrees(root: &OwnedFd, found: &mut GitPlaces) {
+fn in_worktrees(root: &Root, found: &mut GitPlaces) {
     let worktrees = Path::new(".git/worktrees");
-    let names = folder_at(root, worktrees).and_then(|open| names_in(&open, MOST_REPOSITORIES));
+    let names = root
+        .folder_at(worktrees)
+        .and_then(|open| names_in(&open, MOST_REPOSITORIES));
     for name in names.unwrap_or_default() {
         let worktree = worktrees.join(name);
         found.places.push(worktree.join("config.worktree"));
         let commondir = worktree.join("commondir");
-        if read_at(root, &commondir, MOST_CONFIG).is_ok_and(|text| text != OWN_REPOSITORY) {
+        if root
+            .read_at(&commondir, MOST_CONFIG)
+            .is_ok_and(|text| text != OWN_REPOSITORY)
+        {
             found.places.push(commondir);
         }
     }
 }
 
 /// Returns the files of a repository that name or are programs.
-fn programs_of(root: &OwnedFd, git: &Path) -> Vec<PathBuf> {
+fn programs_of(root: &Root, git: &Path) -> Vec<PathBuf> {
     let (config, hooks) = (git.join("config"), git.join("hooks"));
-    let names_one = read_at(root, &config, MOST_CONFIG).is_ok_and(|text| names_program(&text));
-    let has_hook = folder_at(root, &hooks)
+    let names_one = root
+        .read_at(&config, MOST_CONFIG)
+        .is_ok_and(|text| names_program(&text));
+    let has_hook = root
+        .folder_at(&hooks)
         .and_then(|open| names_in(&open, MOST_REPOSITORIES))
         .is_ok_and(|names| names.iter().any(|name| !is_sample(name)));
     let more = ["commondir", "config.worktree"].map(|name| git.join(name));
@@ -170,8 +179,8 @@ pub(super) fn is_sample(hook: &OsStr) -> bool {
 }
 
 /// Returns whether the file `.git` of a linked repository leads elsewhere than to `.git/modules`.
-fn points_out(root: &OwnedFd, git: &Path) -> bool {
-    let Ok(text) = read_at(root, git, MOST_CONFIG) else {
+fn points_out(root: &Root, git: &Path) -> bool {
+    let Ok(text) = root.read_at(git, MOST_CONFIG) else {
         return false;
     };
     let up = git.parent().map_or(0, |folder| folder.iter().count());

@@ -3,10 +3,10 @@
 //! the change. So a node that is killed loses nothing: the session's next call compares again.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     fmt, io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use async_trait::async_trait;
@@ -15,7 +15,10 @@ use planck_common::{
     wait::{ChangeKind, ProtectedChange},
 };
 
-use super::baseline::{Baseline, text_at};
+use super::{
+    baseline::{Baseline, text_at},
+    root::Seen,
+};
 use crate::{Invocation, blocking};
 
 /// The maximum number of bytes of a changed file that are shown, and of all changed files together.
@@ -45,7 +48,10 @@ pub trait CallBaselines: Send + Sync {
 
 /// The wall around the protected files. Clones share the store.
 #[derive(Clone)]
-pub struct Wall(Arc<dyn CallBaselines>);
+pub struct Wall {
+    store: Arc<dyn CallBaselines>,
+    looks: Looks,
+}
 
 impl fmt::Debug for Wall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,27 +70,34 @@ pub(crate) struct WatchedCall {
 
 impl Wall {
     pub fn new(store: Arc<dyn CallBaselines>) -> Self {
-        Self(store)
+        Self {
+            store,
+            looks: Looks::default(),
+        }
     }
 
     /// Returns the changes of earlier calls of a session about which no person has decided. No call
     /// of the session may run until then. A change that was put back needs no decision.
     pub async fn undecided(&self, session: &SessionId) -> Result<Vec<ProtectedChange>, String> {
-        let stored = self.0.undecided(session).await?;
+        let stored = self.store.undecided(session).await?;
         if stored.is_empty() {
             return Ok(Vec::new());
         }
-        let compared = blocking(move || stored.into_iter().map(compare).collect::<Vec<_>>());
+        let looks = self.looks.clone();
+        let compared = move || {
+            let compared = stored.into_iter().map(|stored| compare(&looks, stored));
+            compared.collect::<Vec<_>>()
+        };
         let mut changes = Vec::new();
         let mut unchanged = Vec::new();
-        for (call, found) in compared.await? {
+        for (call, found) in blocking(compared).await? {
             match found.is_empty() {
                 true => unchanged.push(call),
                 false => changes.extend(found),
             }
         }
         if !unchanged.is_empty() {
-            self.0.remove(session, &unchanged).await?;
+            self.store.remove(session, &unchanged).await?;
         }
         Ok(bounded(changes))
     }
@@ -95,10 +108,11 @@ impl Wall {
         call: &Invocation,
         roots: Vec<PathBuf>,
     ) -> Result<WatchedCall, String> {
-        let before = blocking(move || take(roots)).await?;
+        let looks = self.looks.clone();
+        let before = blocking(move || looks.take(roots)).await?;
         let before = before.map_err(|why| format!("cannot read its workspace: {why}"))?;
         let stored = serde_json::to_string(&before).map_err(|why| why.to_string())?;
-        self.0.put(call, stored).await?;
+        self.store.put(call, stored).await?;
         Ok(WatchedCall {
             session: call.session_id.clone(),
             call: call.call_id.clone(),
@@ -114,13 +128,13 @@ impl Wall {
             call,
             before,
         } = watched;
-        let of = call.clone();
-        let changes = blocking(move || changes(&of, &before)).await?;
+        let (of, looks) = (call.clone(), self.looks.clone());
+        let changes = blocking(move || changes(&looks, &of, &before)).await?;
         if changes.is_empty() {
-            self.0.remove(&session, &[call]).await?;
+            self.store.remove(&session, &[call]).await?;
         } else {
             tracing::warn!(%session, %call, paths = ?paths(&changes), "a call changed protected files");
-            self.0.changed(&session, &call).await?;
+            self.store.changed(&session, &call).await?;
         }
         Ok(bounded(changes))
     }
@@ -130,20 +144,51 @@ fn paths(changes: &[ProtectedChange]) -> Vec<&str> {
     changes.iter().map(|change| &*change.path).collect()
 }
 
-fn take(roots: Vec<PathBuf>) -> io::Result<Baselines> {
-    let taken = roots.into_iter().map(|root| {
-        let baseline = Baseline::take(&root)?;
-        Ok((root, baseline))
-    });
-    taken.collect()
+/// The maximum number of roots whose latest look is remembered.
+const MOST_LOOKS: usize = 256;
+
+/// The latest look at each root. If nothing that it saw has changed, it need not be repeated. Clones
+/// share the looks.
+#[derive(Clone, Default)]
+struct Looks(Arc<Mutex<HashMap<PathBuf, (Baseline, Seen)>>>);
+
+impl Looks {
+    fn take(&self, roots: Vec<PathBuf>) -> io::Result<Baselines> {
+        let taken = roots.into_iter().map(|root| {
+            let baseline = self.of(&root)?;
+            Ok((root, baseline))
+        });
+        taken.collect()
+    }
+
+    /// Returns the state of a root now.
+    fn of(&self, root: &Path) -> io::Result<Baseline> {
+        let looks = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let latest = looks().get(root).cloned();
+        if let Some((baseline, seen)) = latest
+            && seen.is_unchanged(root)
+        {
+            return Ok(baseline);
+        }
+        let (baseline, seen) = Baseline::take(root)?;
+        let mut looks = looks();
+        if looks.len() >= MOST_LOOKS {
+            looks.clear();
+        }
+        match seen {
+            Some(seen) => drop(looks.insert(root.to_owned(), (baseline.clone(), seen))),
+            None => drop(looks.remove(root)),
+        }
+        Ok(baseline)
+    }
 }
 
 /// Compares the roots of a stored call with what they are now. A root that is another folder is left
 /// out: the session has moved to a machine with a workspace of its own.
-fn compare((call, stored): (CallId, String)) -> (CallId, Vec<ProtectedChange>) {
+fn compare(looks: &Looks, (call, stored): (CallId, String)) -> (CallId, Vec<ProtectedChange>) {
     let before: Baselines = serde_json::from_str(&stored).unwrap_or_default();
     let changes = before.iter().flat_map(|(root, before)| {
-        let now = Baseline::take(root).ok();
+        let now = looks.of(root).ok();
         let now = now.filter(|now| now.is_of_folder(before));
         let changed = now.map(|now| now.changes_since(before));
         told(&call, root, changed.unwrap_or_default())
@@ -152,9 +197,9 @@ fn compare((call, stored): (CallId, String)) -> (CallId, Vec<ProtectedChange>) {
     (call, changes)
 }
 
-fn changes(call: &CallId, before: &Baselines) -> Vec<ProtectedChange> {
+fn changes(looks: &Looks, call: &CallId, before: &Baselines) -> Vec<ProtectedChange> {
     let changes = before.iter().flat_map(|(root, before)| {
-        let changed = match Baseline::take(root) {
+        let changed = match looks.of(root) {
             Ok(now) => now.changes_since(before),
             // A root that cannot be read counts as changed.
             Err(_) => vec![(PathBuf::new(), ChangeKind::Changed)],

@@ -40,7 +40,7 @@ impl Root {
     }
 
     fn taken(&self) -> Baseline {
-        Baseline::take(self.0.path()).unwrap()
+        Baseline::take(self.0.path()).unwrap().0
     }
 
     /// Returns the changes that `act` makes, as texts.
@@ -65,7 +65,7 @@ fn every_kind_of_change_is_found() {
     let modified = fs::metadata(&config).unwrap().modified().unwrap();
     let back = || {
         fs::write(&config, "#".repeat(length)).unwrap();
-        let file = File::options().write(true).open(&config).unwrap();
+        let file = fs::File::options().write(true).open(&config).unwrap();
         file.set_modified(modified).unwrap();
     };
     assert_eq!(root.changed_by(back), ["Changed .git/config"]);
@@ -206,4 +206,87 @@ fn what_cannot_be_compared_counts_as_changed() {
         serde_json::from_str::<Baseline>(&stored).unwrap(),
         root.taken()
     );
+}
+
+/// Writes other content of the same size into a file, and sets its old time of modification.
+fn forge(path: &Path) {
+    let old = fs::metadata(path).unwrap();
+    let text = fs::read_to_string(path).unwrap();
+    fs::write(path, text.replace('o', "0")).unwrap();
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(old.modified().unwrap()).unwrap();
+}
+
+#[test]
+fn every_change_contradicts_what_an_earlier_look_saw() {
+    type Act = fn(&Root);
+    let acts: &[(&str, Act)] = &[
+        ("a new name", |root| root.write(".envrc", "x")),
+        ("a new name below", |root| {
+            root.write(".cargo/config.toml", "x")
+        }),
+        ("a name with an end", |root| {
+            root.write("a.code-workspace", "x")
+        }),
+        ("a forged time", |root| forge(&root.at(".git/config"))),
+        ("a forged time deep inside", |root| {
+            forge(&root.at(".vscode/a/tasks.json"))
+        }),
+        ("a new hook", |root| {
+            root.write(".git/hooks/post-merge", "x")
+        }),
+        ("rights", |root| {
+            fs::set_permissions(root.at(".vscode"), Permissions::from_mode(0o700)).unwrap();
+        }),
+        ("a removed file", |root| {
+            fs::remove_file(root.at(".vscode/a/tasks.json")).unwrap()
+        }),
+        ("another folder", |root| {
+            fs::rename(root.at(".git"), root.at("git")).unwrap();
+            root.git(".", &["init", "-q"]);
+        }),
+        ("a link in place of a folder", |root| {
+            fs::rename(root.at(".vscode"), root.at("code")).unwrap();
+            symlink("code", root.at(".vscode")).unwrap();
+        }),
+        ("a linked repository", |root| {
+            let id = "0123456789012345678901234567890123456789";
+            root.git("sub", &["init", "-q"]);
+            root.git(
+                ".",
+                &["update-index", "--add", "--cacheinfo", "160000", id, "sub"],
+            );
+        }),
+        ("a repository of a submodule", |root| {
+            root.write(".git/modules/m/HEAD", "x")
+        }),
+        ("a worktree", |root| {
+            root.write(".git/worktrees/w/config.worktree", "x")
+        }),
+        ("a bare repository", |root| root.write("HEAD", "x")),
+    ];
+    let roots: Vec<Root> = acts.iter().map(|_| Root::new()).collect();
+    for root in &roots {
+        root.write(".vscode/a/tasks.json", "echo one");
+        root.write(".cargo/registry", "x");
+        root.write("sub/file", "x");
+        let (_, seen) = Baseline::take(root.0.path()).unwrap();
+        assert!(seen.is_none(), "a quick change could leave the same times");
+    }
+    let worked = Root::new();
+    worked.write("src/main.rs", "fn main() {}");
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    for ((what, act), root) in acts.iter().zip(&roots) {
+        let (_, seen) = Baseline::take(root.0.path()).unwrap();
+        let seen = seen.expect("nothing has changed for a while");
+        assert!(seen.is_unchanged(root.0.path()), "{what}");
+        act(root);
+        assert!(!seen.is_unchanged(root.0.path()), "{what}");
+    }
+    // Work in folders that are not protected costs no new look.
+    let (_, seen) = Baseline::take(worked.0.path()).unwrap();
+    let root = worked;
+    root.write("src/main.rs", "fn main() { work() }");
+    root.write("src/lib.rs", "");
+    assert!(seen.unwrap().is_unchanged(root.0.path()));
 }
