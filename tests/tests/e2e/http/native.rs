@@ -208,11 +208,18 @@ async fn what_does_not_exist_is_refused() -> Result<()> {
 
 #[tokio::test]
 async fn commands_share_the_sessions_of_the_front() -> Result<()> {
+    let script = Script::new()
+        .rule(When::any().user("go on"), Reply::text("I go on."))
+        .rule(When::any().result_of("bash"), Reply::text("It is done."))
+        .always(Reply::call(
+            "bash",
+            json!({ "command": "echo x >> ledger" }),
+        ));
     let Alone {
         mut front,
         model,
         folder,
-    } = alone(asking()).await?;
+    } = alone(script).await?;
     let planck = async |arguments: &[&str]| {
         let mut command = command(&folder, &model)?;
         run({
@@ -239,7 +246,7 @@ async fn commands_share_the_sessions_of_the_front() -> Result<()> {
 
     // A command's prompt runs in the front's process, which has the session.
     let ran = planck(&["run", "--session", "bold-oak", "go on"]).await?;
-    assert!(ran.code == 0 && ran.out.contains("It is done."), "{ran:?}");
+    assert!(ran.code == 0 && ran.out.contains("I go on."), "{ran:?}");
     let events = front.get("/v1/sessions/bold-oak/events").await?.body;
     assert!(events.contains("go on"), "{events}");
 
