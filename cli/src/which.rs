@@ -297,6 +297,9 @@ impl SessionChoice {
             Some(team) if Path::new(team).exists() => {
                 team::load(&TemplateFile::typed(team.as_ref()))?.members
             }
+            Some(team) if team.contains('/') => {
+                return Err(NotFound(format!("no file or folder {team}")).into());
+            }
             Some(team) => return Ok((Some(team.clone()), None)),
             None if model.is_some() => vec![Member::default()],
             None => return Ok((None, None)),

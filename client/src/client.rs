@@ -6,8 +6,9 @@ use bytes::Bytes;
 use planck_bus::{Bus, BusError, NatsBus};
 use planck_common::{
     event::json,
-    reply::{ReplyError, decode},
-    subject::Address,
+    id::is_id,
+    reply::{Refusal, ReplyError, decode},
+    subject::{Address, Target},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::Instant;
@@ -171,6 +172,14 @@ impl Client {
         policy: RetryPolicy,
         wait: Duration,
     ) -> Result<T, ClientError> {
+        // With such a text the subject would be none of a command, and no node would answer.
+        if let Target::Agent(id) | Target::Session(id) | Target::Node(id) = &to.target
+            && !is_id(id)
+        {
+            return Err(ClientError::Refused(Refusal::bad_request(format!(
+                "malformed id or name `{id}`: expected 1 to 64 characters of A-Z a-z 0-9 _ -"
+            ))));
+        }
         let body = Bytes::from(json(body));
         let mut retries = 0;
         let mut unclear = None;

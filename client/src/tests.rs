@@ -149,6 +149,19 @@ async fn prompt_is_sent_again_with_its_id_until_it_is_accepted() {
     assert!(asked[0].1["prompt_id"].is_string());
 }
 
+#[tokio::test]
+async fn malformed_name_is_refused_before_it_is_sent() {
+    let (client, bus) = client([]);
+    for name in ["a.b", "", "*", "a b"] {
+        let error = client.session(name).await.unwrap_err();
+        assert!(
+            error.to_string().contains("malformed id or name"),
+            "{error}"
+        );
+    }
+    assert!(bus.asked.lock().unwrap().is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn request_is_given_up_after_five_retries() {
     let (client, bus) = client([]);

@@ -78,14 +78,16 @@ impl SocketBus {
             let folder = File::open(folder)?;
             UnixStream::connect(path_in(&folder)).await
         };
+        let is_none = |why: &io::Error| {
+            matches!(
+                why.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+            )
+        };
         let stream = match connected.await {
             Ok(stream) => stream,
-            Err(why) => {
-                return match why.kind() {
-                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Ok(None),
-                    _ => Err(why),
-                };
-            }
+            Err(why) if is_none(&why) => return Ok(None),
+            Err(why) => return Err(why),
         };
         let owner = stream.peer_cred()?.uid();
         if owner != geteuid().as_raw() && owner != 0 {

@@ -22,10 +22,7 @@ use nix::{
     fcntl::{AtFlags, OFlag, openat},
     sys::{
         stat::{FileStat, Mode, fstat, fstatat},
-        statfs::{
-            BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, FsType, OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC,
-            XFS_SUPER_MAGIC, fstatfs,
-        },
+        statfs::{BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, FsType, XFS_SUPER_MAGIC, fstatfs},
     },
 };
 use planck_host::regular_file;
@@ -36,22 +33,17 @@ pub(super) const FOLDER: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_NONBLOCK)
     .union(OFlag::O_CLOEXEC);
 
-/// The file systems of which the kernel itself keeps the time of an entry's latest change (ctime), so
-/// that no tool can set it. Others can take it from a server or a program.
-const KNOWN: &[FsType] = &[
-    BTRFS_SUPER_MAGIC,
-    EXT4_SUPER_MAGIC,
-    OVERLAYFS_SUPER_MAGIC,
-    TMPFS_MAGIC,
-    XFS_SUPER_MAGIC,
-];
+/// The file systems of which the kernel keeps the time of an entry's latest change (ctime) in every
+/// case, so that no tool can leave it as it was. tmpfs does not see a write through a mapping, what is
+/// below an overlay can be tmpfs, and others take the time from a server or a program.
+pub(super) const KNOWN: &[FsType] = &[BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC];
 
 /// How old the latest change of an entry must be when it is looked at. Two changes in quicker
 /// succession can leave the same times.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// The maximum number of entries that are remembered.
-const MOST_SEEN: usize = 1_024;
+const MOST_SEEN: usize = 256;
 
 /// An open root.
 pub(super) struct Root {

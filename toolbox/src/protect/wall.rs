@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use async_trait::async_trait;
@@ -108,9 +108,14 @@ impl Wall {
         call: &Invocation,
         roots: Vec<PathBuf>,
     ) -> Result<WatchedCall, String> {
-        let looks = self.looks.clone();
-        let before = blocking(move || looks.take(roots)).await?;
-        let before = before.map_err(|why| format!("cannot read its workspace: {why}"))?;
+        let before = match self.looks.latest(roots.iter()) {
+            Some(before) => before,
+            None => {
+                let looks = self.looks.clone();
+                let before = blocking(move || looks.take(roots)).await?;
+                before.map_err(|why| format!("cannot read its workspace: {why}"))?
+            }
+        };
         let stored = serde_json::to_string(&before).map_err(|why| why.to_string())?;
         self.store.put(call, stored).await?;
         Ok(WatchedCall {
@@ -128,8 +133,13 @@ impl Wall {
             call,
             before,
         } = watched;
-        let (of, looks) = (call.clone(), self.looks.clone());
-        let changes = blocking(move || changes(&looks, &of, &before)).await?;
+        let changes = match self.looks.latest(before.keys()) {
+            Some(now) if now == before => Vec::new(),
+            Some(_) | None => {
+                let (of, looks) = (call.clone(), self.looks.clone());
+                blocking(move || changes(&looks, &of, &before)).await?
+            }
+        };
         if changes.is_empty() {
             self.store.remove(&session, &[call]).await?;
         } else {
@@ -161,17 +171,30 @@ impl Looks {
         taken.collect()
     }
 
+    /// Returns the states of roots now if each is the one of its latest look. This needs few system
+    /// calls on file systems of this machine, and so no thread that may block.
+    fn latest<'a>(&self, roots: impl Iterator<Item = &'a PathBuf>) -> Option<Baselines> {
+        let latest = roots.map(|root| {
+            let (baseline, seen) = self.looks().get(root).cloned()?;
+            seen.is_unchanged(root).then(|| (root.clone(), baseline))
+        });
+        latest.collect()
+    }
+
+    fn looks(&self) -> MutexGuard<'_, HashMap<PathBuf, (Baseline, Seen)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the state of a root now.
     fn of(&self, root: &Path) -> io::Result<Baseline> {
-        let looks = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let latest = looks().get(root).cloned();
+        let latest = self.looks().get(root).cloned();
         if let Some((baseline, seen)) = latest
             && seen.is_unchanged(root)
         {
             return Ok(baseline);
         }
         let (baseline, seen) = Baseline::take(root)?;
-        let mut looks = looks();
+        let mut looks = self.looks();
         if looks.len() >= MOST_LOOKS {
             looks.clear();
         }

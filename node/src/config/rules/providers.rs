@@ -87,12 +87,16 @@ pub fn check_models(config: &Config) -> Vec<BrokenRule> {
         .filter_map(|(name, entry)| unserved(config, name, entry))
         .collect();
     if let Some(default) = &config.models.default {
-        let provider = default.split_once(':').map(|(provider, _)| provider);
+        let parts = default.split_once(':');
         let known = entries.contains_key(default)
-            || provider.is_some_and(|name| config.providers.has(name));
+            || parts.is_some_and(|(name, id)| config.providers.has(name) && !id.is_empty());
         if !known {
-            let (what, remedy) = match provider {
-                Some(name) => (
+            let (what, remedy) = match parts {
+                Some((name, _)) if config.providers.has(name) => (
+                    format!("`{default}` names no model"),
+                    "write its id after the colon; `planck model ls` lists them".into(),
+                ),
+                Some((name, _)) => (
                     format!("`{default}` names no model: unknown provider `{name}`"),
                     did_you_mean(name, config.providers.names()),
                 ),

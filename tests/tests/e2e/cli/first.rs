@@ -165,3 +165,21 @@ async fn run_says_once_that_commands_have_no_network() -> Result<()> {
     assert_eq!(said("off", "off", &["run", "hello"]).await?.0, 0);
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_cannot_be_meant_ends_at_once_with_the_way_out() -> Result<()> {
+    let machine = machine().await?;
+    for (flag, name, code, told) in [
+        ("--session", "a.b", 2, "malformed id or name `a.b`"),
+        ("--model", "anthropic:", 2, "write its id after the colon"),
+        ("--team", "./nope", 3, "no file or folder ./nope"),
+    ] {
+        let ran = machine.run(&["run", flag, name, "hello"]).await?;
+        assert!(
+            ran.code == code && ran.err.contains(told),
+            "{name}: {ran:?}"
+        );
+    }
+    assert!(machine.model.requests().is_empty());
+    Ok(())
+}

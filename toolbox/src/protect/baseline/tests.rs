@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use super::*;
+use super::{super::root::KNOWN, *};
 
 struct Root(tempfile::TempDir);
 
@@ -217,6 +217,20 @@ fn forge(path: &Path) {
     file.set_modified(old.modified().unwrap()).unwrap();
 }
 
+/// Writes into a file through a shared mapping, and sets its old time of modification.
+fn map(path: &Path) {
+    let script = "import mmap, os, sys
+old = os.stat(sys.argv[1])
+with open(sys.argv[1], 'r+b') as file, mmap.mmap(file.fileno(), 0) as mapped:
+    mapped[0:1] = b'E'
+os.utime(sys.argv[1], ns=(old.st_atime_ns, old.st_mtime_ns))";
+    let done = Command::new("python3")
+        .args(["-c", script])
+        .arg(path)
+        .status();
+    assert!(done.unwrap().success());
+}
+
 #[test]
 fn every_change_contradicts_what_an_earlier_look_saw() {
     type Act = fn(&Root);
@@ -229,6 +243,9 @@ fn every_change_contradicts_what_an_earlier_look_saw() {
             root.write("a.code-workspace", "x")
         }),
         ("a forged time", |root| forge(&root.at(".git/config"))),
+        ("a write through a mapping", |root| {
+            map(&root.at(".vscode/a/tasks.json"));
+        }),
         ("a forged time deep inside", |root| {
             forge(&root.at(".vscode/a/tasks.json"))
         }),
@@ -265,6 +282,8 @@ fn every_change_contradicts_what_an_earlier_look_saw() {
         }),
         ("a bare repository", |root| root.write("HEAD", "x")),
     ];
+    let file_system = nix::sys::statfs::statfs(&std::env::temp_dir()).unwrap();
+    let is_known = KNOWN.contains(&file_system.filesystem_type());
     let roots: Vec<Root> = acts.iter().map(|_| Root::new()).collect();
     for root in &roots {
         root.write(".vscode/a/tasks.json", "echo one");
@@ -272,6 +291,10 @@ fn every_change_contradicts_what_an_earlier_look_saw() {
         root.write("sub/file", "x");
         let (_, seen) = Baseline::take(root.0.path()).unwrap();
         assert!(seen.is_none(), "a quick change could leave the same times");
+    }
+    if !is_known {
+        eprintln!("skipped: on this file system every look is repeated");
+        return;
     }
     let worked = Root::new();
     worked.write("src/main.rs", "fn main() {}");
