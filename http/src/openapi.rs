@@ -108,9 +108,10 @@ pub static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
 
 /// Returns the fields of a schema, or none if the document has no such schema.
 pub fn fields(schema: &str) -> Vec<&'static str> {
-    let schema = &DOCUMENT["components"]["schemas"][schema]["properties"];
-    let fields = schema.as_object().into_iter().flat_map(Map::keys);
-    fields.map(String::as_str).collect()
+    let fields = DOCUMENT.pointer(&format!("/components/schemas/{schema}/properties"));
+    let fields = fields.and_then(Value::as_object);
+    let names = fields.into_iter().flat_map(Map::keys);
+    names.map(String::as_str).collect()
 }
 
 /// Returns the document in the form of OpenAPI 3.1.
