@@ -61,6 +61,17 @@ impl MemoryBus {
     }
 }
 
+/// Returns an error if a request is too large.
+pub(crate) fn check_size(body: &Bytes) -> Result<(), BusError> {
+    match body.len() <= MAX_PAYLOAD {
+        true => Ok(()),
+        false => Err(BusError::TooLarge {
+            size: body.len(),
+            limit: MAX_PAYLOAD,
+        }),
+    }
+}
+
 #[async_trait]
 impl Bus for MemoryBus {
     fn publish(&self, subject: String, payload: Bytes) {
@@ -81,12 +92,7 @@ impl Bus for MemoryBus {
         body: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, BusError> {
-        if body.len() > MAX_PAYLOAD {
-            return Err(BusError::TooLarge {
-                size: body.len(),
-                limit: MAX_PAYLOAD,
-            });
-        }
+        check_size(&body)?;
         let subject = to.to_string();
         let (reply, answered) = oneshot::channel();
         let answering = self

@@ -11,8 +11,13 @@ mod server;
 use std::{fs::File, io, os::fd::AsRawFd as _, path::PathBuf, time::Duration};
 
 use bytes::Bytes;
+use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufWriter},
+    net::{UnixStream, unix::OwnedWriteHalf},
+    sync::mpsc,
+};
 
 pub use self::{client::SocketBus, server::SocketServer};
 
@@ -24,7 +29,10 @@ const NAME: &str = "bus.sock";
 /// The maximum size of a header in bytes. A header has a subject or an error.
 const MOST_HEADER: usize = 64 << 10;
 
-/// What a client sends. The payload is the body of the request or of the message.
+/// The number of frames that wait for the other end to read them. A subscription holds more messages.
+const WAITING: usize = 64;
+
+/// The header of a client's frame. The payload is the body of the request or of the message.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ToServer {
@@ -49,7 +57,7 @@ enum ToServer {
     },
 }
 
-/// What the server sends. The payload is the body of the reply or of the message.
+/// The header of the server's frame. The payload is the body of the reply or of the message.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ToClient {
@@ -112,6 +120,27 @@ impl<H: DeserializeOwned> Frame<H> {
             payload,
         }))
     }
+}
+
+/// Writes frames until their senders are gone.
+async fn write_frames<H: Serialize>(
+    to: OwnedWriteHalf,
+    mut frames: mpsc::Receiver<Frame<H>>,
+) -> io::Result<()> {
+    let mut to = BufWriter::new(to);
+    while let Some(frame) = frames.recv().await {
+        frame.write(&mut to).await?;
+        if frames.is_empty() {
+            to.flush().await?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the user of the process at the other end, unless it is this user or root.
+fn other_user(stream: &UnixStream) -> io::Result<Option<u32>> {
+    let user = stream.peer_cred()?.uid();
+    Ok(Some(user).filter(|user| *user != geteuid().as_raw() && *user != 0))
 }
 
 /// Returns a path of the socket that is short enough for the kernel (107 bytes), however long the path

@@ -7,7 +7,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -15,13 +15,12 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream::BoxStream};
-use nix::unistd::geteuid;
 use planck_common::{
     AgentId, NodeId, SessionId,
     subject::{Address, Prefix},
 };
 use tokio::{
-    io::{AsyncWriteExt as _, BufReader, BufWriter},
+    io::BufReader,
     net::{
         UnixStream,
         unix::{OwnedReadHalf, OwnedWriteHalf},
@@ -34,15 +33,12 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use super::{Frame, ToClient, ToServer, path_in};
+use super::{Frame, ToClient, ToServer, WAITING, other_user, path_in, write_frames};
 use crate::{
     Bus, BusError, CommandHandler, Delivery, OutboxLimits, Published, ServiceGuard,
-    memory::{BEHIND, MAX_PAYLOAD},
+    memory::{BEHIND, check_size},
     publisher::{LinkStatus, Outlet, Publisher},
 };
-
-/// The number of frames that wait for the server to read them.
-const WAITING: usize = 64;
 
 /// How long a subscription or a flush may take. The server does both at once.
 const SOON: Duration = Duration::from_secs(4);
@@ -59,13 +55,13 @@ pub struct SocketBus {
 struct SocketLink {
     frames: mpsc::Sender<Frame<ToServer>>,
     next: AtomicU64,
-    has_ended: AtomicBool,
     state: Mutex<LinkState>,
 }
 
-/// What waits for frames of the server.
+/// The callers and the subscriptions to which the server's frames go.
 #[derive(Debug, Default)]
 struct LinkState {
+    has_ended: bool,
     replies: HashMap<u64, oneshot::Sender<Result<Bytes, BusError>>>,
     subscriptions: HashMap<u64, mpsc::Sender<Delivery>>,
 }
@@ -89,13 +85,12 @@ impl SocketBus {
             Err(why) if is_none(&why) => return Ok(None),
             Err(why) => return Err(why),
         };
-        let owner = stream.peer_cred()?.uid();
-        if owner != geteuid().as_raw() && owner != 0 {
-            return Err(io::Error::other(format!(
-                "the process that listens there is one of the user {owner}"
-            )));
+        match other_user(&stream)? {
+            None => Ok(Some(Self::over(stream))),
+            Some(user) => Err(io::Error::other(format!(
+                "the process that listens there is one of the user {user}"
+            ))),
         }
-        Ok(Some(Self::over(stream)))
     }
 
     fn over(stream: UnixStream) -> Self {
@@ -104,7 +99,6 @@ impl SocketBus {
         let link = Arc::new(SocketLink {
             frames,
             next: AtomicU64::new(0),
-            has_ended: AtomicBool::new(false),
             state: Mutex::default(),
         });
         let (reading, writing) = stream.into_split();
@@ -130,18 +124,8 @@ async fn transfer(
     link: Arc<SocketLink>,
     reading: OwnedReadHalf,
     writing: OwnedWriteHalf,
-    mut to_write: mpsc::Receiver<Frame<ToServer>>,
+    to_write: mpsc::Receiver<Frame<ToServer>>,
 ) {
-    let writer = async {
-        let mut writing = BufWriter::new(writing);
-        while let Some(frame) = to_write.recv().await {
-            frame.write(&mut writing).await?;
-            if to_write.is_empty() {
-                writing.flush().await?;
-            }
-        }
-        Ok(())
-    };
     let reader = async {
         let mut reading = BufReader::new(reading);
         while let Some(frame) = Frame::read(&mut reading).await? {
@@ -151,7 +135,7 @@ async fn transfer(
     };
     let done: io::Result<()> = tokio::select! {
         done = reader => done,
-        done = writer => done,
+        done = write_frames(writing, to_write) => done,
     };
     if let Err(error) = done {
         tracing::debug!(%error, "the connection to the process with the agents failed");
@@ -166,9 +150,14 @@ impl SocketLink {
 
     /// Ends everything that waits for the other process.
     fn end(&self) {
-        let mut state = self.state();
-        self.has_ended.store(true, Ordering::Release);
-        *state = LinkState::default();
+        *self.state() = LinkState {
+            has_ended: true,
+            ..LinkState::default()
+        };
+    }
+
+    fn has_ended(&self) -> bool {
+        self.state().has_ended
     }
 
     fn take(&self, frame: Frame<ToClient>) {
@@ -204,7 +193,7 @@ impl SocketLink {
         let (reply, answered) = oneshot::channel();
         {
             let mut state = self.state();
-            if self.has_ended.load(Ordering::Acquire) {
+            if state.has_ended {
                 return Err(BusError::Ended);
             }
             state.replies.insert(id, reply);
@@ -256,12 +245,7 @@ impl Bus for SocketBus {
         body: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, BusError> {
-        if body.len() > MAX_PAYLOAD {
-            return Err(BusError::TooLarge {
-                size: body.len(),
-                limit: MAX_PAYLOAD,
-            });
-        }
+        check_size(&body)?;
         let (id, to) = (self.link.id(), to.to_string());
         let frame = Frame {
             header: ToServer::Request {
@@ -320,7 +304,7 @@ impl Bus for SocketBus {
     }
 
     fn is_connected(&self) -> bool {
-        !self.link.has_ended.load(Ordering::Acquire)
+        !self.link.has_ended()
     }
 
     async fn flush(&self, timeout: Duration) -> Result<(), BusError> {
@@ -331,7 +315,7 @@ impl Bus for SocketBus {
 impl Outlet for SocketLink {
     fn link(&self) -> LinkStatus {
         LinkStatus {
-            up: !self.has_ended.load(Ordering::Acquire),
+            up: !self.has_ended(),
             connects: 1,
         }
     }

@@ -12,17 +12,16 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use nix::unistd::geteuid;
 use planck_common::subject::Address;
 use tokio::{
-    io::{AsyncWriteExt as _, BufReader, BufWriter},
+    io::BufReader,
     net::{UnixListener, UnixStream},
     sync::{Semaphore, mpsc},
     task::{AbortHandle, JoinSet},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Frame, ToClient, ToServer, path_in};
+use super::{Frame, ToClient, ToServer, WAITING, other_user, path_in, write_frames};
 use crate::{Bus, BusError};
 
 /// The maximum number of clients at a time.
@@ -31,9 +30,6 @@ const MOST_CLIENTS: usize = 64;
 /// The maximum number of requests and subscriptions of one client at a time. The requests that the
 /// bus runs at once have a limit of their own.
 const MOST_TASKS: usize = 1_024;
-
-/// The number of frames that wait for a client to read them. Each subscription holds more.
-const WAITING: usize = 64;
 
 /// The pause after an error of the listener, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -87,7 +83,7 @@ async fn accept(listener: UnixListener, bus: Arc<dyn Bus>) {
             return;
         };
         let stream = match listener.accept().await {
-            Ok((stream, _)) if is_own(&stream) => stream,
+            Ok((stream, _)) if matches!(other_user(&stream), Ok(None)) => stream,
             Ok(_) => continue,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a client of the bus");
@@ -105,27 +101,11 @@ async fn accept(listener: UnixListener, bus: Arc<dyn Bus>) {
     }
 }
 
-/// Returns whether a client is a process of this user or of root.
-fn is_own(stream: &UnixStream) -> bool {
-    let of = |uid| uid == geteuid().as_raw() || uid == 0;
-    stream.peer_cred().is_ok_and(|peer| of(peer.uid()))
-}
-
 /// Does what a client asks, until it closes the connection.
 async fn attend(stream: UnixStream, bus: Arc<dyn Bus>) -> io::Result<()> {
     let (reading, writing) = stream.into_split();
-    let (frames, mut to_write) = mpsc::channel::<Frame<ToClient>>(WAITING);
+    let (frames, to_write) = mpsc::channel::<Frame<ToClient>>(WAITING);
     let mut tasks = JoinSet::new();
-    let writer = async move {
-        let mut writing = BufWriter::new(writing);
-        while let Some(frame) = to_write.recv().await {
-            frame.write(&mut writing).await?;
-            if to_write.is_empty() {
-                writing.flush().await?;
-            }
-        }
-        Ok(())
-    };
     let reader = async {
         let mut reading = BufReader::new(reading);
         let mut client = Attended {
@@ -144,7 +124,7 @@ async fn attend(stream: UnixStream, bus: Arc<dyn Bus>) -> io::Result<()> {
     };
     tokio::select! {
         done = reader => done,
-        done = writer => done,
+        done = write_frames(writing, to_write) => done,
     }
 }
 
