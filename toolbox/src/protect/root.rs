@@ -49,9 +49,8 @@ const MOST_SEEN: usize = 256;
 pub(super) struct Root {
     fd: OwnedFd,
     opened: SystemTime,
-    /// The entries at which this root looked, with what they were just before. `None` if there was
-    /// no entry.
-    seen: RefCell<BTreeMap<PathBuf, Option<Stamp>>>,
+    /// The entries at which this root looked, with what they were just before.
+    seen: RefCell<BTreeMap<PathBuf, nix::Result<Stamp>>>,
 }
 
 /// What the kernel tells about an entry.
@@ -81,7 +80,7 @@ impl From<&FileStat> for Stamp {
 
 /// The entries at which a root looked.
 #[derive(Debug, Clone)]
-pub(super) struct Seen(BTreeMap<PathBuf, Option<Stamp>>);
+pub(super) struct Seen(BTreeMap<PathBuf, nix::Result<Stamp>>);
 
 impl Root {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
@@ -92,7 +91,7 @@ impl Root {
             opened,
             fd,
         };
-        root.saw(Path::new(""), Ok(&fstat(&root.fd)?));
+        root.saw(Path::new(""), &fstat(&root.fd));
         Ok(root)
     }
 
@@ -106,15 +105,18 @@ impl Root {
     pub(super) fn into_seen(self) -> Option<Seen> {
         let is_known = fstatfs(&self.fd).is_ok_and(|fs| KNOWN.contains(&fs.filesystem_type()));
         let seen = self.seen.into_inner();
-        let device = seen.get(Path::new("")).copied().flatten()?.device;
+        let device = seen.get(Path::new(""))?.ok()?.device;
         let settled = self.opened.checked_sub(SETTLED)?;
         let settled = settled.duration_since(UNIX_EPOCH).ok()?;
-        let is_settled = |stamp: &Stamp| {
-            let (seconds, _) = stamp.changed;
-            stamp.device == device && u64::try_from(seconds).is_ok_and(|at| at < settled.as_secs())
+        let is_settled = |found: &nix::Result<Stamp>| match found {
+            Ok(stamp) => {
+                let (seconds, _) = stamp.changed;
+                stamp.device == device
+                    && u64::try_from(seconds).is_ok_and(|at| at < settled.as_secs())
+            }
+            Err(why) => matches!(why, Errno::ENOENT | Errno::ENOTDIR),
         };
-        let may_tell =
-            is_known && seen.len() <= MOST_SEEN && seen.values().flatten().all(is_settled);
+        let may_tell = is_known && seen.len() <= MOST_SEEN && seen.values().all(is_settled);
         may_tell.then_some(Seen(seen))
     }
 
@@ -126,7 +128,7 @@ impl Root {
         path: &Path,
     ) -> nix::Result<FileStat> {
         let found = fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW);
-        self.saw(path, found.as_ref().map_err(|why| *why));
+        self.saw(path, &found);
         found
     }
 
@@ -166,31 +168,17 @@ impl Root {
     }
 
     /// Remembers an entry as it was when it was first looked at.
-    fn saw(&self, path: &Path, found: nix::Result<&FileStat>) {
-        let stamp = match found {
-            Ok(found) => Some(Stamp::from(found)),
-            Err(Errno::ENOENT | Errno::ENOTDIR) => None,
-            // This does not count as settled.
-            Err(_) => Some(Stamp {
-                changed: (i64::MAX, 0),
-                ..NOTHING
-            }),
-        };
+    fn saw(&self, path: &Path, found: &nix::Result<FileStat>) {
         let mut seen = self.seen.borrow_mut();
         if seen.len() <= MOST_SEEN && !seen.contains_key(path) {
-            seen.insert(path.to_owned(), stamp);
+            seen.insert(path.to_owned(), stamped(found));
         }
     }
 }
 
-const NOTHING: Stamp = Stamp {
-    device: 0,
-    inode: 0,
-    mode: 0,
-    size: 0,
-    modified: (0, 0),
-    changed: (0, 0),
-};
+fn stamped(found: &nix::Result<FileStat>) -> nix::Result<Stamp> {
+    found.as_ref().map(Stamp::from).map_err(|why| *why)
+}
 
 impl Seen {
     /// Returns whether each entry is still what it was.
@@ -203,11 +191,7 @@ impl Seen {
                 true => fstat(&root),
                 false => fstatat(&root, path, AtFlags::AT_SYMLINK_NOFOLLOW),
             };
-            match now {
-                Ok(now) => *before == Some(Stamp::from(&now)),
-                Err(Errno::ENOENT | Errno::ENOTDIR) => before.is_none(),
-                Err(_) => false,
-            }
+            stamped(&now) == *before
         })
     }
 }

@@ -174,11 +174,13 @@ impl Looks {
     /// Returns the states of roots now if each is the one of its latest look. This needs few system
     /// calls on file systems of this machine, and so no thread that may block.
     fn latest<'a>(&self, roots: impl Iterator<Item = &'a PathBuf>) -> Option<Baselines> {
-        let latest = roots.map(|root| {
-            let (baseline, seen) = self.looks().get(root).cloned()?;
-            seen.is_unchanged(root).then(|| (root.clone(), baseline))
-        });
+        let latest = roots.map(|root| Some((root.clone(), self.latest_of(root)?)));
         latest.collect()
+    }
+
+    fn latest_of(&self, root: &Path) -> Option<Baseline> {
+        let (baseline, seen) = self.looks().get(root).cloned()?;
+        seen.is_unchanged(root).then_some(baseline)
     }
 
     fn looks(&self) -> MutexGuard<'_, HashMap<PathBuf, (Baseline, Seen)>> {
@@ -187,10 +189,7 @@ impl Looks {
 
     /// Returns the state of a root now.
     fn of(&self, root: &Path) -> io::Result<Baseline> {
-        let latest = self.looks().get(root).cloned();
-        if let Some((baseline, seen)) = latest
-            && seen.is_unchanged(root)
-        {
+        if let Some(baseline) = self.latest_of(root) {
             return Ok(baseline);
         }
         let (baseline, seen) = Baseline::take(root)?;
