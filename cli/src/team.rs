@@ -123,7 +123,7 @@ struct Validated {
     #[serde(skip_serializing_if = "Option::is_none")]
     members: Option<usize>,
     errors: Vec<String>,
-    /// What holds only if another program offers it.
+    /// The tools that only another program can offer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
 }

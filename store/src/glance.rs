@@ -1,4 +1,4 @@
-//! What a list says about a session besides its record, so that a person recognises the session.
+//! The texts by which a person recognises a session in a list.
 
 use planck_common::{
     command::SessionActivity,
@@ -28,7 +28,7 @@ pub struct Traces<'a> {
     pub end: Option<&'a str>,
 }
 
-/// What a list says about a session besides its record.
+/// The members of a session's row in a list that its record does not have.
 #[derive(Debug)]
 pub struct Glance {
     pub activity: SessionActivity,
