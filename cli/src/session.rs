@@ -21,7 +21,7 @@ use super::{
 };
 use planck_node::config::Period;
 
-pub use change::PromptTiming;
+pub use change::{PromptTiming, rename};
 pub use look::{AGENT_COLUMNS, agent_row, agents};
 
 #[derive(Debug, Subcommand)]
@@ -76,6 +76,12 @@ pub enum SessionCommand {
         #[arg(long, value_name = "MESSAGE")]
         to: Option<Seq>,
     },
+    /// Give a session a title that lists show; its name stays
+    #[command(
+        after_help = "Examples:\n  planck session rename bold-oak \"Mend the parser\"\n  \
+                            planck session rename bold-oak \"\"           # without a title again"
+    )]
+    Rename { session: String, title: String },
     /// Continue an interrupted or closed session; without NATS this stays until its work has ended
     #[command(after_help = "Examples:\n  planck session resume bold-oak")]
     Resume { session: String },
@@ -135,6 +141,7 @@ impl SessionCommand {
             Self::Prompt(_)
             | Self::Abort { .. }
             | Self::Rewind { to: Some(_), .. }
+            | Self::Rename { .. }
             | Self::Resume { .. }
             | Self::Close { .. }
             | Self::Rm { .. }
@@ -155,6 +162,7 @@ impl SessionCommand {
             } => attach(link, &session, from, output.output).await,
             Self::Abort { session } => change::abort(client, &session).await,
             Self::Rewind { session, to } => rewind::perform(client, &session, to).await,
+            Self::Rename { session, title } => change::rename(client, &session, &title).await,
             Self::Resume { session } => change::resume(link, &session).await,
             Self::Close { session } => change::close(client, &session).await,
             Self::Rm { sessions } => change::remove(client, &sessions).await,

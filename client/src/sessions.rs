@@ -6,7 +6,7 @@ use planck_common::{
     InputId, Seq, SessionId,
     command::{
         AbortSession, Aborted, Accepted, Because, Empty, Events, HeadAt, InputMode, ListSessions,
-        MOST_ABORT_MS, Messages, Prompt, ReadEvents, ReadMessages, Removed, Rewind, SessionInfo,
+        MOST_ABORT_MS, Messages, Prompt, ReadEvents, ReadMessages, Removed, Rename, Renamed, Rewind, SessionInfo,
         SessionStateNow, SessionVerb, Sessions, SessionsVerb, Start, Started,
     },
     subject::{Address, Target},
@@ -143,6 +143,16 @@ impl Client {
     ) -> Result<HeadAt, ClientError> {
         let rewind = Rewind { to: to_message, by };
         self.call_session(session, SessionVerb::Rewind, &rewind)
+            .await
+    }
+
+    /// Gives a session a title, or removes it. The call is idempotent.
+    pub async fn rename(
+        &self,
+        session: &str,
+        title: Option<String>,
+    ) -> Result<Renamed, ClientError> {
+        self.call_session(session, SessionVerb::Rename, &Rename { title })
             .await
     }
 

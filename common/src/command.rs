@@ -27,7 +27,7 @@ verbs! {
     SessionVerb {
         Prompt = "prompt", Events = "events", Messages = "messages", Info = "info", Abort = "abort",
         Rewind = "rewind", Resume = "resume", Close = "close", Delete = "delete", Answer = "answer",
-        Outcome = "outcome",
+        Outcome = "outcome", Rename = "rename",
     }
     AgentVerb {
         Prompt = "prompt", Info = "info", Snapshot = "snapshot", Abort = "abort", Stop = "stop", Nudge = "nudge",
@@ -53,7 +53,8 @@ impl SessionVerb {
             | Self::Resume
             | Self::Close
             | Self::Answer
-            | Self::Outcome => true,
+            | Self::Outcome
+            | Self::Rename => true,
         }
     }
 }
@@ -90,6 +91,9 @@ mod session;
 mod wait;
 
 pub use self::{agent::*, node::*, outcome::*, peer::*, session::*, wait::*};
+
+/// The maximum number of characters of a session's title.
+pub const MOST_TITLE: usize = 200;
 
 /// The maximum length in bytes of the name of who sends a prompt, a rewind or an answer.
 pub const MOST_BY: usize = 200;

@@ -88,6 +88,7 @@ export const api = {
   prompt: (id, prompt) => post(`${session(id)}/prompt`, prompt),
   abort: (id) => post(`${session(id)}/abort`),
   rewind: (id, to) => post(`${session(id)}/rewind`, { to }),
+  rename: (id, title) => post(`${session(id)}/rename`, { title }),
   resume: (id) => post(`${session(id)}/resume`),
   close: (id) => post(`${session(id)}/close`),
   remove: (id) => request("DELETE", session(id), {}),

@@ -43,7 +43,7 @@ export function Head({ store, agent, setAgent, pane, setPane }) {
   const [stateTone, stateLabel] = STATE[stateOf(store)];
   const { usage } = info;
   return html`<header class="session-head">
-    <h1>${info.name}</h1>
+    <h1>${info.title ?? info.name}</h1>
     <${Badge} tone=${stateTone}>${stateLabel}<//>
     <span class="status" role="status" data-status=${status}><${Badge} tone=${tone} title=${store.problem?.message}>${label}<//></span>
     <span class="muted totals">${count(agents.length, "agent")} · ${tokens(usage.input_tokens + usage.output_tokens)} tokens · ${money(usage.cost_usd)}</span>
@@ -61,24 +61,33 @@ export function Head({ store, agent, setAgent, pane, setPane }) {
       ? html`<button disabled=${action.isRunning} onClick=${() => action.run(async () => { await api.resume(info.id); await store.readInfo(); })}>Resume</button>`
       : html`<${ConfirmButton} label="Close" question="End all agents of this session?" busy=${action.isRunning} onConfirm=${() => action.run(async () => { await api.close(info.id); await store.readInfo(); })} />`}
     <${More} store=${store} action=${action} />
-    <p class="about muted"><span title="The team">${info.team ?? teamOf(info.agents)}</span><span title="Which calls of the orchestrator run at once">${modeOf(info.permissions)}</span>
+    <p class="about muted">${info.title && html`<code title="The name of the session">${info.name}</code>`}<span title="The team">${info.team ?? teamOf(info.agents)}</span><span title="Which calls of the orchestrator run at once">${modeOf(info.permissions)}</span>
       ${lead && html`<code title="The model of the orchestrator">${modelName(lead.model)}</code>`}<code title="The folder in which the agents work">${info.dir}</code></p>
     <${ProblemNote} problem=${action.problem} onClose=${action.clear} />
     ${status === "failed" && html`<${ProblemNote} problem=${store.problem} />`}
   </header>`;
 }
 
-/** What is done seldom with a session: its log as a file, and its end for good. */
+/** What is done seldom with a session: another title, its log as a file, and its end for good. */
 function More({ store, action }) {
   const { info } = store;
   const [isOpen, setOpen] = useState(false);
   const save = (kind) => action.run(() => download(info, kind));
+  const rename = (event) => {
+    event.preventDefault();
+    const words = new FormData(event.target).get("title").trim().split(/\s+/).join(" ");
+    action.run(async () => { await api.rename(info.id, words || null); await store.readInfo(); });
+  };
   const remove = () => action.run(async () => {
     await api.remove(info.id);
     location.hash = "#/sessions";
   });
   return html`<button aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>More</button>
     ${isOpen && html`<div class="more" role="group" aria-label="More about this session">
+      <form class="rename" onSubmit=${rename}>
+        <label class="inline-field grow">Title <input name="title" maxlength="200" placeholder=${info.name} defaultValue=${info.title ?? ""} /></label>
+        <button disabled=${action.isRunning}>Rename</button>
+      </form>
       <button disabled=${action.isRunning} onClick=${() => save("markdown")}>Export as Markdown</button>
       <button disabled=${action.isRunning} onClick=${() => save("json")}>Export the log as JSON</button>
       <${ConfirmButton} className="danger" label="Delete" question="Delete this session and its whole log? Files in its folder stay." busy=${action.isRunning} onConfirm=${remove} />

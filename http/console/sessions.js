@@ -56,7 +56,7 @@ function describedRow(row, waits) {
   const detail = {
     team: row.team ?? "",
     cost: row.cost_usd,
-    prompt: line(row.first_prompt, 200),
+    prompt: line(row.title ?? row.first_prompt, 200),
     line: line(plain(row.last_line ?? ""), 200),
     failure: row.failure && line(row.failure, 200),
   };
@@ -69,7 +69,7 @@ function Choice({ wanted, setWanted, rows, isPicked }) {
   if (wanted.team && !teams.includes(wanted.team)) teams.push(wanted.team);
   const set = (name) => (event) => setWanted({ ...wanted, [name]: event.target.value });
   return html`<form class="choice" role="search" onSubmit=${(event) => event.preventDefault()}>
-    <label class="field grow"><span>Search</span><input id="search" type="search" placeholder="Name, first prompt or last line" value=${wanted.text} onInput=${set("text")} /></label>
+    <label class="field grow"><span>Search</span><input id="search" type="search" placeholder="Name, title, first prompt or last line" value=${wanted.text} onInput=${set("text")} /></label>
     <label class="field"><span>State</span><select value=${wanted.state} onChange=${set("state")}><option value="">Every state</option>
       ${Object.entries(ACTIVITY).map(([name, [, label]]) => html`<option value=${name}>${label}</option>`)}</select></label>
     <label class="field"><span>Team</span><select value=${wanted.team} onChange=${set("team")}><option value="">Every team</option>

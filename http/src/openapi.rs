@@ -301,6 +301,10 @@ fn session_verb(table: &mut Table<'_>, verb: SessionVerb) {
         SessionVerb::Rewind => {
             table.post::<Rewind, HeadAt>(&path, "Hide a message and all later ones", Role::Use);
         }
+        SessionVerb::Rename => {
+            let summary = "Give a session a title, or remove it";
+            table.post::<Rename, Renamed>(&path, summary, Role::Use);
+        }
         SessionVerb::Resume => {
             table.post::<Because, Started>(&path, "Resume a session", Role::Use);
         }

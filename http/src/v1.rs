@@ -43,6 +43,7 @@ pub fn routes() -> Router<Arc<Front>> {
         )
         .route("/v1/sessions/{session}/abort", post(sessions::abort))
         .route("/v1/sessions/{session}/rewind", post(sessions::rewind))
+        .route("/v1/sessions/{session}/rename", post(sessions::rename))
         .route("/v1/sessions/{session}/resume", post(sessions::resume))
         .route("/v1/sessions/{session}/close", post(sessions::close))
         .route("/v1/sessions/{session}/answer", post(sessions::answer))

@@ -1,7 +1,7 @@
 //! The texts by which a person recognises a session in a list.
 
 use planck_common::{
-    command::SessionActivity,
+    command::{MOST_TITLE, SessionActivity},
     event::{TurnEnd, TurnError, TurnOutcome},
     message::{MessageBody, MessageRole, text_of},
 };
@@ -15,7 +15,7 @@ pub const PROMPT: u32 = 4_096;
 /// The number of characters of other bodies that are read. What a longer body says is left out.
 pub const BODY: u32 = 65_536;
 /// The maximum number of characters of a text in a row of the list.
-const TEXT: usize = 200;
+const TEXT: usize = MOST_TITLE;
 
 /// The bodies of rows of the orchestrator, as far as they were read.
 #[derive(Debug, Clone, Copy, Default)]
@@ -101,7 +101,7 @@ fn failure(body: &str) -> Option<String> {
 }
 
 /// Joins the lines of a text and cuts it. Returns `None` if it has no word.
-fn one_line(text: &str) -> Option<String> {
+pub fn one_line(text: &str) -> Option<String> {
     let mut line = String::new();
     // A character takes at most four bytes.
     for word in text.split_whitespace() {

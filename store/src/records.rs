@@ -12,7 +12,12 @@ use planck_common::{
 };
 use serde_json::{Map, Value};
 
-use super::{HeldLease, NewInput, StoreError, glance::Glance, inbox::check_content, name};
+use super::{
+    HeldLease, NewInput, StoreError,
+    glance::{self, Glance},
+    inbox::check_content,
+    name,
+};
 
 /// Creates, reads, changes and removes the records of sessions and agents.
 #[async_trait]
@@ -48,6 +53,14 @@ pub trait SessionRecords: Send + Sync {
         session: &SessionId,
         epoch: i64,
         state: SessionState,
+    ) -> Result<(), StoreError>;
+
+    /// Replaces the metadata of a session. After the session was created, only its title changes, so
+    /// concurrent calls lose nothing but a title.
+    async fn set_metadata(
+        &self,
+        session: &SessionId,
+        metadata: &Map<String, Value>,
     ) -> Result<(), StoreError>;
 
     /// Removes a closed session with all its rows. Returns `Busy` if the session is open.
@@ -334,10 +347,30 @@ impl AgentRecord {
     }
 }
 
+/// The key of a session's metadata with its title.
+const TITLE: &str = "title";
+
 impl SessionRecord {
+    /// Returns the title that a person gave the session, or the program that started it.
+    pub fn title(&self) -> Option<String> {
+        let title = self.metadata.get(TITLE).and_then(Value::as_str);
+        title.and_then(glance::one_line)
+    }
+
+    /// Returns the metadata of the session with another title, or with none.
+    pub fn with_title(&self, title: Option<&str>) -> Map<String, Value> {
+        let mut metadata = self.metadata.clone();
+        match title {
+            Some(title) => drop(metadata.insert(TITLE.into(), title.into())),
+            None => drop(metadata.remove(TITLE)),
+        }
+        metadata
+    }
+
     /// Converts the record to its form in lists.
     pub(crate) fn row(self, glance: Glance) -> SessionRow {
         SessionRow {
+            title: self.title(),
             id: self.id,
             name: self.name,
             state: self.state,

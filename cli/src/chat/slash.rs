@@ -9,7 +9,7 @@ use crate::{
     output::{or_dash, say},
     permissions,
     render::{consumed, style::counted},
-    session::{agents, rewind},
+    session::{agents, rename, rewind},
     which::PromptTarget,
 };
 use planck_client::Client;
@@ -22,6 +22,7 @@ const HELP: &str = "\
 /session           the session, and how to go on with it elsewhere
 /abort             end what runs; also while it runs
 /rewind [MESSAGE]  the messages to go back to; with a number, hide it and all after it
+/rename TITLE      give the session a title that lists show
 /cost              the tokens and the cost of the session
 /quit              leave; the session stays
 @path              attaches a file: text, an image or a PDF. Tab completes it.
@@ -41,19 +42,21 @@ pub enum SlashCommand<'a> {
     Session,
     Abort,
     Rewind(Option<&'a str>),
+    Rename(Option<&'a str>),
     Cost,
     Quit,
     Unknown(&'a str),
 }
 
 impl<'a> SlashCommand<'a> {
-    pub const NAMES: [&'static str; 9] = [
+    pub const NAMES: [&'static str; 10] = [
         "abort",
         "cost",
         "help",
         "model",
         "permissions",
         "quit",
+        "rename",
         "rewind",
         "session",
         "team",
@@ -79,6 +82,7 @@ impl<'a> SlashCommand<'a> {
             "session" => Self::Session,
             "abort" => Self::Abort,
             "rewind" => Self::Rewind(argument),
+            "rename" => Self::Rename(argument),
             "cost" => Self::Cost,
             "quit" | "exit" => Self::Quit,
             _ => Self::Unknown(name),
@@ -117,6 +121,8 @@ impl<'a> SlashCommand<'a> {
                     "`{message}` is no message's number; /rewind lists them\n"
                 ))?,
             },
+            Self::Rename(None) => say("write the title behind it: /rename Mend the parser\n")?,
+            Self::Rename(Some(title)) => drop(rename(client, &talk.id, title).await?),
             Self::Cost => say(&format!(
                 "{}\n",
                 consumed(&client.session(&talk.id).await?.usage)
@@ -164,6 +170,10 @@ mod tests {
                 Some(SlashCommand::Model(Some("anthropic:x"))),
             ),
             ("/rewind 12", Some(SlashCommand::Rewind(Some("12")))),
+            (
+                "/rename the parser",
+                Some(SlashCommand::Rename(Some("the parser"))),
+            ),
             ("/quit", Some(SlashCommand::Quit)),
             ("/nope at all", Some(SlashCommand::Unknown("nope"))),
             ("/etc/hosts says what?", None),

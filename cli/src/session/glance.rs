@@ -1,5 +1,5 @@
-//! Describes a session so that a person recognises it: by its first prompt, the last thing that was
-//! said, and its cost.
+//! Describes a session so that a person recognises it: by its title or its first prompt, the last
+//! thing that was said, and its cost.
 
 use planck_common::{Timestamp, command::SessionRow};
 
@@ -11,6 +11,7 @@ const OF_A_TEXT: usize = 200;
 /// A look at a session. A text that its row does not have is empty.
 #[derive(Debug, Clone, Default)]
 pub struct Glance {
+    /// The title, or the first prompt of a session without one.
     pub first: String,
     /// The last line, or why the session failed.
     pub last: String,
@@ -21,7 +22,7 @@ impl Glance {
     pub fn of(row: &SessionRow) -> Self {
         let text = |text: Option<&String>| text.map(|text| one_line(text, OF_A_TEXT));
         Self {
-            first: text(row.first_prompt.as_ref()).unwrap_or_default(),
+            first: text(row.title.as_ref().or(row.first_prompt.as_ref())).unwrap_or_default(),
             last: text(row.failure.as_ref().or(row.last_line.as_ref())).unwrap_or_default(),
             cost_usd: row.cost_usd.unwrap_or_default(),
         }

@@ -23,6 +23,7 @@ pub async fn show(client: &Client, session: &str, output: Output) -> anyhow::Res
         &info,
         &[
             ("name", info.name.to_string()),
+            ("title", or_dash(info.title.as_ref())),
             ("id", info.id.to_string()),
             ("state", state(info.state).into()),
             ("workspace", format!("{} {}", info.workspace, info.dir)),

@@ -105,6 +105,9 @@ bodies! {
         /// Why the session is `failed`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<String>,
+        /// The title that a person gave the session.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
     }
     #[derive(Default)]
     ReadEvents {
@@ -157,6 +160,9 @@ bodies! {
         /// The layers of permissions of the orchestrator, as its own description has them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         permissions: Vec<Permissions>,
+        /// The title that a person gave the session.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
     }
     AgentRow {
         id: AgentId,
@@ -185,6 +191,16 @@ bodies! {
     }
     HeadAt {
         head: Seq,
+    }
+    #[derive(Default)]
+    Rename {
+        /// One line of at most 200 characters. Without it the session has no title.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
+    }
+    Renamed {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
     }
     SessionStateNow {
         state: SessionState,

@@ -10,7 +10,7 @@ use axum::{
 use planck_common::{
     command::{
         AbortSession, Aborted, Answer, Answered, Because, HeadAt, ListSessions, ListWaits,
-        Messages, ReadMessages, Removed, Rewind, SessionInfo, SessionStateNow, Sessions, Start,
+        Messages, ReadMessages, Removed, Rename, Renamed, Rewind, SessionInfo, SessionStateNow, Sessions, Start,
         Started, Waits,
     },
     event::json,
@@ -111,6 +111,15 @@ pub async fn rewind(
 ) -> Reply<HeadAt> {
     let by = caller.author(rewind.by);
     Ok(Json(front.client().rewind(&session, rewind.to, by).await?))
+}
+
+pub async fn rename(
+    User(_): User,
+    State(front): State<Arc<Front>>,
+    Id(session): Id,
+    JsonBody(Rename { title }): JsonBody<Rename>,
+) -> Reply<Renamed> {
+    Ok(Json(front.client().rename(&session, title).await?))
 }
 
 pub async fn resume(

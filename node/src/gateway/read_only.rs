@@ -109,7 +109,8 @@ impl ReadOnly {
             | SessionVerb::Rewind
             | SessionVerb::Resume
             | SessionVerb::Close
-            | SessionVerb::Delete => Err(acts(verb.name())),
+            | SessionVerb::Delete
+            | SessionVerb::Rename => Err(acts(verb.name())),
             SessionVerb::Answer => {
                 let most = self.answers.ok_or_else(|| acts(verb.name()))?;
                 let (answered, _) = store_answer(&*self.store, most, &session, read(body)?).await?;

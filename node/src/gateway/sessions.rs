@@ -1,9 +1,9 @@
 //! Handles `cmd.sessions.*` and `cmd.session.<session>.*`.
 
-use planck_common::command::{
-    Aborted, Because, Empty, HeadAt, ListWaits, Prompt, ReadEvents, ReadMessages, Removed, Rewind,
-    SessionInfo, SessionStateNow, SessionVerb, SessionsVerb,
-};
+use planck_common::{command::{
+    Aborted, Because, Empty, HeadAt, ListWaits, MOST_TITLE, Prompt, ReadEvents, ReadMessages,
+    Removed, Rename, Renamed, Rewind, SessionInfo, SessionStateNow, SessionVerb, SessionsVerb,
+}, reply::Refusal};
 
 use super::{CommandReply, IncomingCommand, ok, page, read};
 use crate::{
@@ -80,6 +80,7 @@ pub(super) async fn one(
         }),
         SessionVerb::Answer => ok(services.sessions.answer(&session, read(body)?).await?),
         SessionVerb::Outcome => outcome(services, &session, incoming).await,
+        SessionVerb::Rename => rename(&*services.store, &session, read(body)?).await,
     }
 }
 
@@ -95,7 +96,8 @@ fn is_its_hosts(verb: SessionVerb) -> bool {
         | SessionVerb::Info
         | SessionVerb::Abort
         | SessionVerb::Answer
-        | SessionVerb::Outcome => false,
+        | SessionVerb::Outcome
+        | SessionVerb::Rename => false,
     }
 }
 
@@ -162,7 +164,7 @@ async fn of(
     store: &dyn SessionStore,
     session: &SessionRecord,
     agent: Option<&str>,
-) -> Result<Option<AgentRecord>, planck_common::reply::Refusal> {
+) -> Result<Option<AgentRecord>, Refusal> {
     match agent {
         Some(agent) => crate::lookup::find_in_log(store, session, agent)
             .await
@@ -180,6 +182,7 @@ pub(super) async fn info(store: &dyn SessionStore, session: SessionRecord) -> Co
     let lead = records.find(|agent| agent.id == session.spec.lead);
     ok(SessionInfo {
         permissions: lead.map_or_else(Vec::new, |lead| lead.spec.permissions.clone()),
+        title: session.title(),
         team: session.spec.team,
         waits: open.waits.into_iter().map(|wait| wait.id).collect(),
         agents: agents.iter().map(AgentRecord::row).collect(),
@@ -197,7 +200,37 @@ pub(super) async fn info(store: &dyn SessionStore, session: SessionRecord) -> Co
     })
 }
 
-fn reason(body: &[u8], default: &str) -> Result<String, planck_common::reply::Refusal> {
+async fn rename(
+    store: &dyn SessionStore,
+    session: &SessionRecord,
+    Rename { title }: Rename,
+) -> CommandReply {
+    if let Some(wrong) = title.as_deref().and_then(wrong_title) {
+        return Err(Refusal::bad_request(format!("`title` {wrong}")));
+    }
+    let metadata = session.with_title(title.as_deref());
+    store.set_metadata(&session.id, &metadata).await?;
+    ok(Renamed { title })
+}
+
+/// Returns why a list cannot show a title as it is.
+fn wrong_title(title: &str) -> Option<String> {
+    let length = title.chars().count();
+    if title.trim().is_empty() {
+        Some("has no word; leave it out to remove the title".into())
+    } else if title.contains(char::is_control) {
+        Some("has a line break or another control character".into())
+    } else if title.trim() != title || title.contains("  ") {
+        Some("begins or ends with a space, or has several in a row".into())
+    } else if length > MOST_TITLE {
+        let most = format!("has {length} characters, over the limit of {MOST_TITLE}");
+        Some(most)
+    } else {
+        None
+    }
+}
+
+fn reason(body: &[u8], default: &str) -> Result<String, Refusal> {
     let Because { reason } = read(body)?;
     Ok(reason.unwrap_or_else(|| default.into()))
 }

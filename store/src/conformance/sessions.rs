@@ -291,6 +291,25 @@ pub async fn closing_needs_the_leads_lease(world: &dyn World) {
     assert!(matches!(nowhere, Err(StoreError::NotFound(_))));
 }
 
+pub async fn a_session_gets_a_title_and_loses_it(world: &dyn World) {
+    let team = Team::start(world, 1).await;
+    let other = world.open(&NodeId::mint()).await;
+    let found = async || other.session(&team.session).await.unwrap().unwrap();
+    let before = found().await;
+    assert_eq!(before.title(), None);
+    for title in [Some("Mend the 'parser'"), Some("ü"), None] {
+        let metadata = found().await.with_title(title);
+        let set = team.store.set_metadata(&team.session, &metadata).await;
+        set.unwrap();
+        assert_eq!(found().await.title().as_deref(), title);
+        let rows = other.sessions(ListSessions::default()).await.unwrap();
+        assert_eq!(rows.sessions[0].title.as_deref(), title);
+    }
+    assert_eq!(found().await.metadata, before.metadata);
+    let nowhere = team.store.set_metadata(&SessionId::mint(), &before.metadata);
+    assert!(matches!(nowhere.await, Err(StoreError::NotFound(_))));
+}
+
 pub async fn deleting_returns_what_it_removed(world: &dyn World) {
     let team = Team::start(world, 2).await;
     let other = world.open(&NodeId::mint()).await;

@@ -12,6 +12,8 @@ use planck_common::{
     spec::AgentSpec,
 };
 
+use serde_json::{Map, Value};
+
 use super::{
     PostgresStore,
     database::Database,
@@ -90,6 +92,18 @@ impl SessionRecords for PostgresStore {
             Some(_) => Err(refusal::stale_lead(session)),
             None => Err(refusal::no_session(session)),
         }
+    }
+
+    async fn set_metadata(
+        &self,
+        session: &SessionId,
+        metadata: &Map<String, Value>,
+    ) -> Result<(), StoreError> {
+        let set = sqlx::query("UPDATE sessions SET metadata = $2 WHERE id = $1 RETURNING id")
+            .bind(session.as_str())
+            .bind(json(&metadata));
+        let set = self.database.optional(set).await?;
+        set.map(|_| ()).ok_or_else(|| refusal::no_session(session))
     }
 
     async fn delete(&self, session: &SessionId) -> Result<RemovedCounts, StoreError> {

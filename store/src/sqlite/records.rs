@@ -13,6 +13,7 @@ use planck_common::{
     event::{WorkerExit, json},
     spec::AgentSpec,
 };
+use serde_json::{Map, Value};
 use sqlx::{query, sqlite::SqliteRow};
 
 use super::{SqliteStore, db::Db, files::InUse};
@@ -86,6 +87,17 @@ impl SessionRecords for SqliteStore {
             return Err(refusal::stale_lead(session));
         }
         self.index.state(session, state, Timestamp::now()).await
+    }
+
+    async fn set_metadata(
+        &self,
+        session: &SessionId,
+        metadata: &Map<String, Value>,
+    ) -> Result<(), StoreError> {
+        let file = self.file(session).await?;
+        let set = query("UPDATE sessions SET metadata = ?1").bind(json(&metadata));
+        file.db.execute(set).await?;
+        Ok(())
     }
 
     /// Removes a session. The record and the agents are deleted before the file is removed, so that

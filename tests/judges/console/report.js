@@ -134,7 +134,15 @@ export function session_is_exported_and_deleted({ address }) {
     await said(page, "The old version ignored its argument");
     await rested(page);
     await page.getByRole("button", { name: "More" }).click();
+    const heading = page.locator(".session-head h1");
+    await page.getByLabel("Title").fill("  Greet by  <b>name</b> ");
+    await page.getByRole("button", { name: "Rename" }).click();
+    await heading.getByText("Greet by <b>name</b>", { exact: true }).waitFor();
     await looksRight(page, "more about a session");
+    assert.equal((await v1(page, "GET", "/sessions/exported")).title, "Greet by <b>name</b>");
+    await page.getByLabel("Title").fill("");
+    await page.getByRole("button", { name: "Rename" }).click();
+    await heading.getByText("exported", { exact: true }).waitFor();
     const file = async (name) => {
       const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name }).click()]);
       return [download.suggestedFilename(), readFileSync(await download.path(), "utf8")];

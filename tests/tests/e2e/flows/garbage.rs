@@ -127,6 +127,18 @@ async fn every_subject_answers_garbage() -> Result<()> {
         ),
         (format!("cmd.session.{session}.rewind"), json!({ "to": -1 })),
         (
+            format!("cmd.session.{session}.rename"),
+            json!({ "title": "two\nlines" }),
+        ),
+        (
+            format!("cmd.session.{session}.rename"),
+            json!({ "title": " " }),
+        ),
+        (
+            format!("cmd.session.{session}.rename"),
+            json!({ "title": "x".repeat(201) }),
+        ),
+        (
             format!("cmd.session.{session}.events"),
             json!({ "from": "x" }),
         ),

@@ -121,6 +121,7 @@ fn bodies(verb: Verb, facts: &Facts) -> Vec<Value> {
             | SessionVerb::Resume
             | SessionVerb::Close,
         ) => vec![json!({})],
+        Verb::Session(SessionVerb::Rename) => vec![json!({ "title": "another" })],
         Verb::Session(SessionVerb::Rewind) => vec![json!({ "to": facts.first_message })],
         Verb::Session(SessionVerb::Answer) => {
             let deny = |id: &CallId| json!({ "wait": id, "decision": "deny" });
