@@ -23,7 +23,7 @@ use super::{
 };
 use planck_host::terminal::Drawing;
 use planck_node::config::Config;
-use planck_node::node::Inventory;
+use planck_node::node::{self, Inventory, ModelTrial};
 use planck_node::team;
 use planck_toolbox::project::{ProjectStanding, SourcePart};
 
@@ -34,9 +34,16 @@ const DEADLINE: Duration = Duration::from_secs(30);
 #[command(after_help = "\
 Examples:
   planck doctor
+  planck doctor --online                  # also asks each provider one short question
   planck doctor --nats nats://db1:4222 --store postgres://db1/planck
   planck doctor -o json | jq '.[] | select(.state == \"bad\")'")]
 pub struct Doctor {
+    /// Also send one short request to each provider, which costs a few tokens
+    #[arg(long)]
+    online: bool,
+    /// Check what a node here needs, although this is only a client of a cluster
+    #[arg(long)]
+    node: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -105,7 +112,7 @@ impl DoctorFinding {
 impl Doctor {
     /// Runs all checks and prints the findings. The exit status is a failure if one of them is bad.
     pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
-        let findings = Box::pin(findings(place)).await?;
+        let findings = Box::pin(self.findings(place)).await?;
         match self.output.output {
             Format::Json => json(&findings)?,
             Format::Table => {
@@ -118,38 +125,87 @@ impl Doctor {
             .any(|finding| finding.state == FindingState::Bad);
         Ok(if is_bad { Exit::Failed } else { Exit::Done })
     }
+
+    async fn findings(&self, place: &ConfigPlace) -> anyhow::Result<Vec<DoctorFinding>> {
+        let (loaded, found) = place.inspect()?;
+        let config = &loaded.config;
+        let mut findings = vec![files(place, &loaded.files)];
+        findings.extend(found.as_ref().map(project));
+        findings.extend(bounded("nats", nats::nats(config)).await);
+        // A client needs no store. In a cluster, the default one serves nothing else.
+        let is_client = config.nats.url.is_some() && config.store.project().is_some();
+        if is_client && !self.node {
+            findings.push(DoctorFinding::note(
+                "node",
+                "without `store.url`, this is a client of the cluster; what only a node needs was not checked",
+                "`planck doctor --node` checks it",
+            ));
+        } else {
+            findings.extend(node_here(config).await);
+        }
+        if self.online {
+            findings.extend(bounded("online", online(config)).await);
+        }
+        Ok(findings)
+    }
 }
 
-async fn findings(place: &ConfigPlace) -> anyhow::Result<Vec<DoctorFinding>> {
-    let (loaded, found) = place.inspect()?;
-    let named = |file: &PathBuf| {
-        if place.named_file() == Some(file) {
-            " (named by --config)"
-        } else {
-            ""
-        }
+fn files(place: &ConfigPlace, files: &[PathBuf]) -> DoctorFinding {
+    let named = |file: &PathBuf| match place.named_file() == Some(file) {
+        true => " (named by --config)",
+        false => "",
     };
-    let files: Vec<String> = loaded
-        .files
+    let described: Vec<String> = files
         .iter()
         .map(|file| format!("{}{}", file.display(), named(file)))
         .collect();
-    let config = &loaded.config;
-    let mut findings = vec![match files.is_empty() {
+    match described.is_empty() {
         true => DoctorFinding::good("config", "no file; the defaults and the environment"),
-        false => DoctorFinding::good("config", files.join(", ")),
-    }];
-    findings.extend(found.as_ref().map(project));
-    findings.extend(bounded("store", store::store(config)).await);
+        false => DoctorFinding::good("config", described.join(", ")),
+    }
+}
+
+/// Checks what a node on this machine needs, or a command that runs agents itself.
+async fn node_here(config: &Config) -> Vec<DoctorFinding> {
+    let mut findings = bounded("store", store::store(config)).await;
     findings.extend(store::strays(config));
-    findings.extend(bounded("nats", nats::nats(config)).await);
     findings.extend(models(config));
     findings.extend(described(config));
     findings.extend(bounded("sandbox", machine::sandbox(config)).await);
     findings.extend(bounded("folder", machine::folders(config)).await);
     findings.extend(machine::all(config));
     findings.extend(machine::git().await);
-    Ok(findings)
+    findings
+}
+
+/// Sends one short request to each provider that has what it needs.
+async fn online(config: &Config) -> Vec<DoctorFinding> {
+    let trials = match node::try_models(config).await {
+        Ok(trials) => trials,
+        Err(error) => {
+            let remedy = "correct the proxy or the certificates of the provider";
+            return vec![DoctorFinding::bad("online", error.to_string(), remedy)];
+        }
+    };
+    if trials.is_empty() {
+        let remedy = "`planck init` writes a default model";
+        return vec![DoctorFinding::note("online", "no model to ask", remedy)];
+    }
+    let found = trials.into_iter().map(|ModelTrial { model, answer }| {
+        let model = format!("{}:{}", model.provider, model.id);
+        match answer {
+            Ok(took) => DoctorFinding::good(
+                "online",
+                format!("{model} answered after {} ms", took.as_millis()),
+            ),
+            Err(failure) => DoctorFinding::bad(
+                "online",
+                format!("{model}: {}", failure.why),
+                failure.remedy,
+            ),
+        }
+    });
+    found.collect()
 }
 
 /// Runs a check with [`DEADLINE`] as its time limit. The steps of a check have limits of their own,

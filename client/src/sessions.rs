@@ -6,8 +6,8 @@ use planck_common::{
     InputId, Seq, SessionId,
     command::{
         AbortSession, Aborted, Accepted, Because, Empty, Events, HeadAt, InputMode, ListSessions,
-        MOST_ABORT_MS, Messages, Prompt, ReadEvents, ReadMessages, Removed, Rename, Renamed, Rewind, SessionInfo,
-        SessionStateNow, SessionVerb, Sessions, SessionsVerb, Start, Started,
+        MOST_ABORT_MS, Messages, Prompt, ReadEvents, ReadMessages, Removed, Rename, Renamed,
+        Rewind, SessionInfo, SessionStateNow, SessionVerb, Sessions, SessionsVerb, Start, Started,
     },
     subject::{Address, Target},
 };

@@ -1,16 +1,22 @@
 //! Checks whether clients and nodes can use NATS, by sending and receiving messages.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures_util::StreamExt as _;
 use planck_common::{
     NodeId,
+    command::Nodes,
     subject::{self, LIST, Target},
 };
 use tokio::time::timeout;
 
 use super::{DoctorFinding, clock};
-use planck_bus::{Bus as _, BusError, NatsBus, NatsOptions, records::RecordsError};
+use crate::render::style::counted;
+use planck_bus::{Bus, BusError, NatsBus, NatsOptions, records::RecordsError};
+use planck_client::Client;
 use planck_node::config::{Config, ConfiguredUrl};
 use planck_node::node;
 
@@ -26,7 +32,7 @@ pub async fn nats(config: &Config) -> Vec<DoctorFinding> {
         )];
     };
     let bus = match connect(config, url).await {
-        Ok(bus) => bus,
+        Ok(bus) => Arc::new(bus),
         Err(finding) => return vec![finding],
     };
     if let Some(exposure) = bus.exposure() {
@@ -41,6 +47,7 @@ pub async fn nats(config: &Config) -> Vec<DoctorFinding> {
             let reached = DoctorFinding::good("nats", format!("{url}, with all that is needed"));
             let mut findings = vec![reached, messages(&bus).await];
             findings.extend(registry(&bus, config).await);
+            findings.push(nodes(&bus).await);
             findings
         }
         Err(BusError::Denied(why)) => vec![without_jetstream(&bus, url, &why).await],
@@ -114,6 +121,23 @@ async fn messages(bus: &NatsBus) -> DoctorFinding {
             subject,
             after: ANSWER,
         }),
+    }
+}
+
+/// Lists the nodes of the cluster. There may be none yet.
+async fn nodes(bus: &Arc<NatsBus>) -> DoctorFinding {
+    let client = Client::over(Arc::clone(bus) as Arc<dyn Bus>).with_request_timeout(ANSWER);
+    match timeout(ANSWER * 2, client.nodes()).await {
+        Ok(Ok(Nodes { nodes })) if !nodes.is_empty() => {
+            let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+            let nodes = counted(names.len(), "node");
+            DoctorFinding::good("nodes", format!("{nodes}: {}", names.join(", ")))
+        }
+        Ok(Ok(_) | Err(_)) | Err(_) => DoctorFinding::note(
+            "nodes",
+            "no node answers",
+            "start one with `planck node`; until then no command is answered",
+        ),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The commands `planck session prompt`, `abort`, `resume`, `close` and `rm`.
+//! The commands `planck session prompt`, `abort`, `rename`, `resume`, `close` and `rm`.
 
 use clap::{Args, ValueEnum};
 use planck_common::command::{InputMode, Prompt};

@@ -10,8 +10,8 @@ use axum::{
 use planck_common::{
     command::{
         AbortSession, Aborted, Answer, Answered, Because, HeadAt, ListSessions, ListWaits,
-        Messages, ReadMessages, Removed, Rename, Renamed, Rewind, SessionInfo, SessionStateNow, Sessions, Start,
-        Started, Waits,
+        Messages, ReadMessages, Removed, Rename, Renamed, Rewind, SessionInfo, SessionStateNow,
+        Sessions, Start, Started, Waits,
     },
     event::json,
 };

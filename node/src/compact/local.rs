@@ -44,7 +44,8 @@ pub async fn run(
     }
 }
 
-async fn ask(
+/// Sends one request without tools, and returns the text of the answer.
+pub async fn ask(
     provider: &Arc<dyn Provider>,
     clients: &Clients,
     model: &ModelRef,

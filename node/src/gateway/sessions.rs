@@ -1,9 +1,12 @@
 //! Handles `cmd.sessions.*` and `cmd.session.<session>.*`.
 
-use planck_common::{command::{
-    Aborted, Because, Empty, HeadAt, ListWaits, MOST_TITLE, Prompt, ReadEvents, ReadMessages,
-    Removed, Rename, Renamed, Rewind, SessionInfo, SessionStateNow, SessionVerb, SessionsVerb,
-}, reply::Refusal};
+use planck_common::{
+    command::{
+        Aborted, Because, Empty, HeadAt, ListWaits, MOST_TITLE, Prompt, ReadEvents, ReadMessages,
+        Removed, Rename, Renamed, Rewind, SessionInfo, SessionStateNow, SessionVerb, SessionsVerb,
+    },
+    reply::Refusal,
+};
 
 use super::{CommandReply, IncomingCommand, ok, page, read};
 use crate::{

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use tools::NodeTools;
 
 pub use inventory::Inventory;
+pub use models::{ModelTrial, try_out as try_models};
 pub use store::{StoreTrial, sqlite as sqlite_options, try_out as try_store};
 pub use store_service::{look, take_answers};
 pub use tools::sandbox;
@@ -329,10 +330,7 @@ fn runtimes(config: &Config) -> Result<Runtimes, AssemblyError> {
         .node
         .threads
         .map_or(cores, |threads| threads as usize);
-    let client = planck_providers::ClientOptions {
-        connect: config.providers.connect_timeout.0,
-        ..planck_providers::ClientOptions::default()
-    };
+    let client = models::client(config);
     Runtimes::start(threads, || planck_providers::Clients::new(&client))
         .map_err(AssemblyError::Threads)
 }

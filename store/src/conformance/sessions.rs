@@ -306,7 +306,9 @@ pub async fn a_session_gets_a_title_and_loses_it(world: &dyn World) {
         assert_eq!(rows.sessions[0].title.as_deref(), title);
     }
     assert_eq!(found().await.metadata, before.metadata);
-    let nowhere = team.store.set_metadata(&SessionId::mint(), &before.metadata);
+    let nowhere = team
+        .store
+        .set_metadata(&SessionId::mint(), &before.metadata);
     assert!(matches!(nowhere.await, Err(StoreError::NotFound(_))));
 }
 

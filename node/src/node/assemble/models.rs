@@ -1,14 +1,104 @@
-//! Builds the providers and models from the configuration.
+//! Builds the providers and models from the configuration, and tries them out.
 
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
 use planck_common::{command, spec::ModelRef};
 
 use crate::{
+    compact::{Request, local},
     config::{AnswerLimits, Config, ConfiguredUrl, ModelEntry, Prices, Provider},
-    model::RetryRules,
+    model::{Failure, FailureKind, RetryRules},
 };
 use planck_providers::{
-    Addresses, AnswerBounds, Llm, LlmOptions, ModelOptions, PRESETS, ProviderOptions, Route, Times,
+    Addresses, AnswerBounds, ClientOptions, Clients, HttpClientError, Llm, LlmOptions,
+    ModelOptions, PRESETS, ProviderOptions, Route, Times,
 };
+
+/// What came of one small request to a model.
+#[derive(Debug)]
+pub struct ModelTrial {
+    pub model: ModelRef,
+    /// How long the whole answer took.
+    pub answer: Result<Duration, NoAnswer>,
+}
+
+/// Why a model did not answer, and what a person can do about it.
+#[derive(Debug)]
+pub struct NoAnswer {
+    pub why: String,
+    pub remedy: &'static str,
+}
+
+impl From<Failure> for NoAnswer {
+    fn from(Failure { kind, message, .. }: Failure) -> Self {
+        let remedy = match kind {
+            FailureKind::Auth => "correct the key of the provider",
+            FailureKind::Transient => {
+                "see whether this machine reaches the address, which `base_url` and `proxy` of the provider set"
+            }
+            FailureKind::Refused | FailureKind::ContextFull | FailureKind::AnswerLimit => {
+                "see what the provider says; `models.default` sets another model"
+            }
+        };
+        Self {
+            why: message,
+            remedy,
+        }
+    }
+}
+
+/// The limit on the answer to a trial, in tokens. Models that think need more than a word takes.
+const TRIAL: u64 = 256;
+
+/// Sends one small request to the default model, and to a model of each other provider that has what
+/// it needs.
+pub async fn try_out(config: &Config) -> Result<Vec<ModelTrial>, HttpClientError> {
+    let llm = Arc::new(Llm::new(options(config)));
+    let clients = Clients::new(&client(config))?;
+    let mut models: Vec<ModelRef> = super::default_model(config).into_iter().collect();
+    let providers = &config.providers;
+    for name in providers
+        .by_name
+        .keys()
+        .filter(|name| providers.is_ready(name))
+    {
+        if models.iter().all(|model| model.provider != *name) {
+            models.extend(llm.standard(name));
+        }
+    }
+    let trials = models.into_iter().map(|model| trial(&llm, &clients, model));
+    Ok(join_all(trials).await)
+}
+
+async fn trial(llm: &Llm, clients: &Clients, model: ModelRef) -> ModelTrial {
+    let began = Instant::now();
+    let answer = async {
+        let provider = llm
+            .provider(&model)
+            .map_err(|error| Failure::new(FailureKind::Auth, error.to_string()))?;
+        let request = Request {
+            system: "You help to check a connection.",
+            user: "Answer with the word ok.".into(),
+        };
+        local::ask(&provider, clients, &model, request, TRIAL).await
+    };
+    let answer = answer
+        .await
+        .map(|_| began.elapsed())
+        .map_err(NoAnswer::from);
+    ModelTrial { model, answer }
+}
+
+pub(super) fn client(config: &Config) -> ClientOptions {
+    ClientOptions {
+        connect: config.providers.connect_timeout.0,
+        ..ClientOptions::default()
+    }
+}
 
 pub(super) fn options(config: &Config) -> LlmOptions {
     let providers = &config.providers.by_name;

@@ -282,3 +282,56 @@ async fn doctor_finds_folders_that_cannot_be_made_or_written() -> Result<()> {
     assert_eq!(ran.code, 1, "{ran:?}");
     expect(&findings(&ran)?, "workspace", "bad", "kernel = /proc")
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_asks_providers_only_if_it_may() -> Result<()> {
+    let machine = PersonalMachine::start(script()).await?;
+    let ran = machine.run(&["doctor"]).await?;
+    assert!(ran.code == 0 && !ran.out.contains("online"), "{ran:?}");
+    assert_eq!(machine.model.request_count(), 0);
+
+    let ran = machine.run(&["doctor", "--online"]).await?;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    for provider in ["anthropic", "google", "openai"] {
+        let answered = |line: &str| {
+            line.contains(&format!("✓ online       {provider}:"))
+                && line.contains(" answered after ")
+        };
+        assert!(ran.out.lines().any(answered), "{provider}: {ran:?}");
+    }
+    machine.check_model()?;
+
+    machine.model.set_script(script().key("another"));
+    let ran = machine.run(&["doctor", "--online"]).await?;
+    assert!(
+        ran.code == 1
+            && ran.out.contains("✗ online       anthropic:")
+            && ran.out.contains("→ correct the key of the provider"),
+        "{ran:?}"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_of_a_client_checks_no_node_that_is_not_here() -> Result<()> {
+    let world = World::start(Backend::Sqlite, script()).await?;
+    let doctor = async |arguments: &[&str]| {
+        let mut command = world.planck()?;
+        command.args(["doctor", "-o", "json"]).args(arguments);
+        command.env_remove("PLANCK_STORE_URL");
+        findings(&run(command).await?)
+    };
+    let found = doctor(&[]).await?;
+    expect(&found, "nodes", "note", "no node answers")?;
+    expect(&found, "node", "note", "a client of the cluster")?;
+    for name in ["store", "sandbox", "workspace", "model"] {
+        assert!(!found.contains_key(name), "{name}: {found:?}");
+    }
+    let node = world.node().await?;
+    let found = doctor(&["--node"]).await?;
+    expect(&found, "nodes", "good", "1 node: ")?;
+    for name in ["store", "sandbox", "model"] {
+        assert!(found.contains_key(name), "{name}: {found:?}");
+    }
+    node.leave().await
+}
