@@ -12,20 +12,22 @@ use std::time::Instant;
 use nix::sys::resource::{UsageWho, getrusage};
 use planck_agent::{Entry, Mark, effect::Change};
 use planck_common::{
-    AgentId, CallId, InputId, NodeId, Seq, SessionId, TeamId, Timestamp,
+    AgentId, CallId, InputId, NodeId, Seq, SessionId, Timestamp,
     command::{AgentState, InputMode},
     envelope::EventPlace,
     event::{EventKind, InputKind},
-    spec::{
-        AgentLimits, AgentRole, AgentSpec, Grant, ModelRef, OnNodeDeath, SessionLimits, SessionSpec,
-    },
     usage::Usage,
 };
 use planck_store::{
-    Baselines as _, Batch, BatchOutcome, CallBaseline, Inbox as _, Log as _, NewAgent, NewInput,
-    NewSession, SessionRecords as _, sqlite::SqliteOptions, sqlite::SqliteStore,
+    Baselines as _, Batch, BatchOutcome, CallBaseline, Inbox as _, Log as _, NewInput,
+    SessionRecords as _, sqlite::SqliteOptions, sqlite::SqliteStore,
 };
-use serde_json::{Map, json};
+use serde_json::json;
+
+#[path = "session.rs"]
+mod session;
+
+use session::session;
 
 const APPENDS: u32 = 5_000;
 const SESSIONS: u32 = 500;
@@ -35,55 +37,6 @@ fn cpu() -> f64 {
     let usage = getrusage(UsageWho::RUSAGE_SELF).unwrap();
     let micros = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 * 1e6 + time.tv_usec() as f64;
     micros(usage.user_time()) + micros(usage.system_time())
-}
-
-fn session(agents: usize) -> NewSession {
-    let id = SessionId::mint();
-    let agent = |n: usize| NewAgent {
-        session: id.clone(),
-        id: AgentId::mint(),
-        spec: AgentSpec {
-            r#type: "worker".into(),
-            name: format!("agent {n}"),
-            description: String::new(),
-            role: AgentRole::Worker,
-            model: ModelRef {
-                provider: "scripted".into(),
-                id: "one".into(),
-                base_url: None,
-            },
-            system_prompt: String::new(),
-            opts: Map::new(),
-            tools: vec![],
-            skills: vec![],
-            grant: Grant::default(),
-            compactor: None,
-            limits: AgentLimits::default(),
-            labels: Map::new(),
-            permissions: Vec::new(),
-            client_tools: Vec::new(),
-            spawned_by: None,
-        },
-    };
-    let agents: Vec<_> = (0..agents).map(agent).collect();
-    let spec = SessionSpec {
-        team_id: TeamId::mint(),
-        lead: agents[0].id.clone(),
-        workspace: "here".into(),
-        dir: ".".into(),
-        team: None,
-        limits: SessionLimits::default(),
-        on_node_death: OnNodeDeath::Resume,
-    };
-    NewSession {
-        id,
-        name: None,
-        spec,
-        metadata: Map::new(),
-        agents,
-        at: Timestamp::now(),
-        prompt: None,
-    }
 }
 
 fn entries(count: usize) -> Vec<Entry> {

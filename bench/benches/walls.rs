@@ -1,6 +1,7 @@
 //! Measures how much longer a call of the `bash` tool takes in each kind of sandbox, and in a
 //! control group without a sandbox. The bench runs `true` in each of them in turn, so that other
-//! load on the machine affects all of them equally. The workspace is a repository of 1,000 files.
+//! load on the machine affects all of them equally. The workspace is a repository of 1,000 files, and
+//! the session store is in SQLite.
 //!
 //! `cargo build --release && cargo bench -p planck-bench --bench walls -- 300` runs 300 rounds.
 
@@ -16,55 +17,73 @@ use std::{
     time::{Duration, Instant},
 };
 
-use planck_common::{AgentId, CallId, SessionId, TeamId};
+use planck_common::{AgentId, CallId, NodeId, SessionId, TeamId};
+use planck_node::baselines;
+use planck_store::{
+    SessionStore,
+    sqlite::{SqliteOptions, SqliteStore},
+};
 use planck_toolbox::{
-    CallBaselines, Caps, Files, Invocation, Launcher, Roots, Runner, Sandbox, Shell, ToolCatalogue,
+    CallBounds, Caps, Files, Invocation, Launcher, Roots, Runner, Sandbox, Shell, ToolCatalogue,
     Toolbox, Unsandboxed, Wall, built_in, cgroup::Groups, reap::CommandLimits,
     sandbox::SandboxSettings,
 };
 use serde_json::{json, value::to_raw_value};
 use tokio_util::sync::CancellationToken;
 
-/// Keeps no baselines. The bench `store` measures what the store adds to a call.
-struct NoStore;
-
-#[async_trait::async_trait]
-impl CallBaselines for NoStore {
-    async fn put(&self, _: &Invocation, _: String) -> Result<(), String> {
-        Ok(())
-    }
-
-    async fn undecided(&self, _: &SessionId) -> Result<Vec<(CallId, String)>, String> {
-        Ok(Vec::new())
-    }
-
-    async fn changed(&self, _: &SessionId, _: &CallId) -> Result<(), String> {
-        Ok(())
-    }
-
-    async fn remove(&self, _: &SessionId, _: &[CallId]) -> Result<(), String> {
-        Ok(())
-    }
-}
+#[path = "session.rs"]
+mod session;
 
 /// The tier without a sandbox, but with the comparison of protected files that a sandbox comes with.
 const COMPARED: &str = "comparison";
 
+/// Where the calls take place: an agent of a session in a store on this disk, as `planck run` has it.
+struct Place {
+    dir: PathBuf,
+    store: Arc<dyn SessionStore>,
+    session: SessionId,
+    team: TeamId,
+    agent: AgentId,
+}
+
+impl Place {
+    async fn new(dir: PathBuf, store: &Path) -> Self {
+        let node = NodeId::mint();
+        let store = SqliteStore::open(SqliteOptions::new(store), &node);
+        let store: Arc<dyn SessionStore> = Arc::new(store.await.unwrap());
+        let new = session::session(1);
+        let place = Self {
+            dir,
+            store: Arc::clone(&store),
+            session: new.id.clone(),
+            team: new.spec.team_id.clone(),
+            agent: new.spec.lead.clone(),
+        };
+        store.create(new, &node).await.unwrap();
+        place
+    }
+
+    fn wall(&self) -> Wall {
+        baselines::wall(&self.store)
+    }
+}
+
 struct Measured {
     tier: &'static str,
     toolbox: Toolbox,
+    runner: Runner,
     times: Vec<Duration>,
 }
 
 impl Measured {
-    fn new(tier: &'static str, sandbox: Sandbox, groups: Option<Groups>, dir: &Path) -> Self {
+    fn new(tier: &'static str, sandbox: Sandbox, groups: Option<Groups>, place: &Place) -> Self {
         let launcher = Launcher::alone(planck()).grouped(groups);
         let files = Files::new(
-            Roots::confined(vec![dir.to_owned()], Vec::new()),
+            Roots::confined(vec![place.dir.clone()], Vec::new()),
             Caps::default(),
         );
         let is_compared = tier == COMPARED || !sandbox.is_off();
-        let wall = is_compared.then(|| Wall::new(Arc::new(NoStore)));
+        let wall = is_compared.then(|| place.wall());
         let shell = Shell::new(launcher, sandbox, wall, &[], Caps::default());
         let catalogue = ToolCatalogue::default();
         built_in(&files, &shell, Duration::from_secs(30), Unsandboxed::Off)
@@ -73,26 +92,27 @@ impl Measured {
         Self {
             tier,
             toolbox: catalogue.toolbox(["bash"]).0,
+            runner: Runner::new(CallBounds::default(), Some(place.wall())),
             times: Vec::new(),
         }
     }
 
-    async fn call(&mut self, dir: &Path) {
+    async fn call(&mut self, place: &Place, round: usize) {
         let call = Invocation {
-            session_id: SessionId::parse("s").unwrap(),
-            team_id: TeamId::parse("t").unwrap(),
-            agent_id: AgentId::parse("a").unwrap(),
+            session_id: place.session.clone(),
+            team_id: place.team.clone(),
+            agent_id: place.agent.clone(),
             epoch: 1,
-            call_id: CallId::parse("c").unwrap(),
+            call_id: CallId::parse(&format!("call-{round}")).unwrap(),
             is_repeat: false,
             args: to_raw_value(&json!({ "command": "true" })).unwrap().into(),
-            dir: dir.to_owned(),
+            dir: place.dir.clone(),
             second_judgement: None,
             cancel: CancellationToken::new(),
             progress: Arc::new(|_| {}),
         };
         let begun = Instant::now();
-        let outcome = Runner::default().run(&self.toolbox, "bash", call).await;
+        let outcome = self.runner.run(&self.toolbox, "bash", call).await;
         assert!(!outcome.is_error(), "{}: {}", self.tier, outcome.text);
         self.times.push(begun.elapsed());
     }
@@ -169,19 +189,21 @@ async fn main() {
         .unwrap_or(200);
     let folder = tempfile::tempdir().unwrap();
     repository(folder.path());
+    let kept = tempfile::tempdir().unwrap();
+    let place = Place::new(folder.path().to_owned(), kept.path()).await;
     let mut measured: Vec<Measured> = walls()
         .await
         .into_iter()
-        .map(|wall| Measured::new(wall.tier(), wall, None, folder.path()))
+        .map(|wall| Measured::new(wall.tier(), wall, None, &place))
         .collect();
-    measured.push(Measured::new(COMPARED, Sandbox::off(), None, folder.path()));
+    measured.push(Measured::new(COMPARED, Sandbox::off(), None, &place));
     if let Ok(groups) = Groups::prepare(CommandLimits::default()) {
-        let grouped = Measured::new("in groups", Sandbox::off(), Some(groups), folder.path());
+        let grouped = Measured::new("in groups", Sandbox::off(), Some(groups), &place);
         measured.push(grouped);
     }
     for round in 0..rounds {
         for tier in &mut measured {
-            tier.call(folder.path()).await;
+            tier.call(&place, round).await;
             // The first five rounds fill the caches and are not counted.
             if round < 5 {
                 tier.times.clear();

@@ -20,7 +20,8 @@ mod late;
 mod lookup;
 
 mod base;
-mod baselines;
+#[doc(hidden)]
+pub mod baselines;
 mod peers;
 mod placement;
 mod services;

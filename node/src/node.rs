@@ -14,8 +14,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use assemble::{Additions, open_embedded};
 pub use assemble::{
-    AssemblyError, Inventory, StoreTrial, default_model, look, nats, open, open_attended, open_on,
-    prefix, sandbox, sqlite_options, take_answers, try_store,
+    AssemblyError, Inventory, ModelTrial, StoreTrial, default_model, look, nats, open,
+    open_attended, open_on, prefix, sandbox, sqlite_options, take_answers, try_models, try_store,
 };
 pub use cluster_handle::Joining;
 

@@ -141,12 +141,23 @@ impl Wall {
             }
         };
         if changes.is_empty() {
-            self.store.remove(&session, &[call]).await?;
+            self.remove_later(session, call);
         } else {
             tracing::warn!(%session, %call, paths = ?paths(&changes), "a call changed protected files");
             self.store.changed(&session, &call).await?;
         }
         Ok(bounded(changes))
+    }
+
+    /// Removes the baselines of a call that changed nothing. Its result does not wait for this. If the
+    /// node is lost before, the session's next call compares once more.
+    fn remove_later(&self, session: SessionId, call: CallId) {
+        let store = Arc::clone(&self.store);
+        tokio::spawn(async move {
+            if let Err(why) = store.remove(&session, std::slice::from_ref(&call)).await {
+                tracing::warn!(%session, %call, why, "cannot remove the baselines of a call");
+            }
+        });
     }
 }
 
