@@ -168,7 +168,6 @@ fn files(place: &ConfigPlace, files: &[PathBuf]) -> DoctorFinding {
 /// Checks what a node on this machine needs, or a command that runs agents itself.
 async fn node_here(config: &Config) -> Vec<DoctorFinding> {
     let mut findings = bounded("store", store::store(config)).await;
-    findings.extend(store::strays(config));
     findings.extend(models(config));
     findings.extend(described(config));
     findings.extend(bounded("sandbox", machine::sandbox(config)).await);

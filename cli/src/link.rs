@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::{ask::can_ask, earlier, output::warn};
+use super::{ask::can_ask, output::warn};
 use anyhow::Context as _;
 use planck_bus::{Bus, MemoryBus, MemoryHub, NatsBus, NatsOptions, ServiceGuard, SocketBus};
 use planck_client::Client;
@@ -34,8 +34,8 @@ enum ConnectionEnd {
 
 impl ConnectedClient {
     /// Connects a command that changes something. Without NATS and without a `planck serve`, prints
-    /// warnings about invalid files and about sessions of an earlier version, and starts a node in
-    /// this process. The node also continues interrupted work of its store.
+    /// warnings about invalid files, and starts a node in this process. The node also continues
+    /// interrupted work of its store.
     pub async fn open(config: &Config) -> anyhow::Result<Self> {
         if let Some(link) = Self::to_others(config).await? {
             return Ok(link);
@@ -44,7 +44,6 @@ impl ConnectedClient {
             .problems
             .iter()
             .for_each(|problem| warn(&format!("planck: warning: {problem}")));
-        earlier::say_what_is_there(config);
         let running = match can_ask() {
             true => Box::pin(node::open_attended(config)).await?,
             false => Box::pin(node::open(config)).await?,
@@ -56,13 +55,11 @@ impl ConnectedClient {
         })
     }
 
-    /// Connects a command that only reads. Without NATS, prints a warning about sessions of an
-    /// earlier version, and opens the store read-only.
+    /// Connects a command that only reads. Without NATS, opens the store read-only.
     pub async fn look(config: &Config) -> anyhow::Result<Self> {
         if let Some(link) = Self::to_others(config).await? {
             return Ok(link);
         }
-        earlier::say_what_is_there(config);
         let bus = memory();
         let service = node::look(config, &bus).await?;
         Ok(Self::to_store(bus, service, config))

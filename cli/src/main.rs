@@ -10,7 +10,6 @@ mod completion;
 mod config;
 mod demo;
 mod doctor;
-mod earlier;
 mod events;
 mod exit;
 mod hardening;

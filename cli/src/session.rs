@@ -104,8 +104,7 @@ pub enum SessionCommand {
     /// Write the whole log, one JSON line per event
     #[command(after_help = "Examples:\n  planck session export bold-oak > bold-oak.jsonl")]
     Export { session: String },
-    /// Take over sessions of another folder as closed: those that an earlier version stored in this
-    /// one, or of a moved project
+    /// Take over sessions of another folder as closed, such as those of a moved project
     Adopt(adopt::Adopt),
 }
 

@@ -63,6 +63,7 @@ CREATE TEMP TRIGGER IF NOT EXISTS rewind_all INSTEAD OF INSERT ON main.rewind BE
       WHERE seq >= NEW.first AND kind = 'turn_start' AND hidden_by = (SELECT next_seq FROM sessions));
   UPDATE inputs SET outcome = 'aborted' WHERE outcome IS NULL AND turn IS NOT NULL;
   UPDATE inputs SET waiting = 0 WHERE waiting;
+  UPDATE waits SET state = 'withdrawn' WHERE state IN ('open', 'answered');
   UPDATE agents SET epoch = epoch + 1;
   UPDATE agents SET state = 'idle' WHERE state <> 'stopped';
   UPDATE agents SET state = 'stopped', node_id = NULL WHERE id IN (SELECT body->>'id' FROM log

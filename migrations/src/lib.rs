@@ -1,6 +1,6 @@
-//! The SQL schema in two dialects that change together. A change is a new file in both folders, and
-//! the statements of released files never change. Functions that only Postgres needs are only in
-//! its folder, so each folder numbers its files on its own.
+//! The SQL schema in two dialects that change together. Until the first release, a change edits these
+//! files. Afterwards a change is a new file in both folders with the next version, and the statements
+//! of released files never change. Functions that only Postgres needs are only in its folder.
 
 /// One step of a schema to the next version.
 #[derive(Debug, Clone, Copy)]
@@ -11,60 +11,16 @@ pub struct Migration {
 }
 
 /// The migrations of the shared Postgres database.
-pub const POSTGRES: &[Migration] = &[
-    Migration {
-        version: 1,
-        sql: include_str!("../postgres/0001_base.sql"),
-    },
-    Migration {
-        version: 2,
-        sql: include_str!("../postgres/0002_put.sql"),
-    },
-    Migration {
-        version: 3,
-        sql: include_str!("../postgres/0003_rewind.sql"),
-    },
-    Migration {
-        version: 4,
-        sql: include_str!("../postgres/0004_release.sql"),
-    },
-    Migration {
-        version: 5,
-        sql: include_str!("../postgres/0005_waits.sql"),
-    },
-    Migration {
-        version: 6,
-        sql: include_str!("../postgres/0006_rewind.sql"),
-    },
-    Migration {
-        version: 7,
-        sql: include_str!("../postgres/0007_baselines.sql"),
-    },
-];
+pub const POSTGRES: &[Migration] = &[Migration {
+    version: 1,
+    sql: include_str!("../postgres/schema.sql"),
+}];
 
 /// The migrations of each session's SQLite file.
-pub const SQLITE_SESSION: &[Migration] = &[
-    Migration {
-        version: 1,
-        sql: include_str!("../sqlite/0001_session.sql"),
-    },
-    Migration {
-        version: 2,
-        sql: include_str!("../sqlite/0002_rewind.sql"),
-    },
-    Migration {
-        version: 3,
-        sql: include_str!("../sqlite/0003_append.sql"),
-    },
-    Migration {
-        version: 4,
-        sql: include_str!("../sqlite/0004_waits.sql"),
-    },
-    Migration {
-        version: 5,
-        sql: include_str!("../sqlite/0005_baselines.sql"),
-    },
-];
+pub const SQLITE_SESSION: &[Migration] = &[Migration {
+    version: 1,
+    sql: include_str!("../sqlite/session.sql"),
+}];
 
 /// The statement that creates the temporary trigger of a rewind on a connection to a session's
 /// SQLite file.
@@ -75,13 +31,7 @@ pub const SQLITE_NEW_SESSION: &str = include_str!("../sqlite/new_session.sql");
 
 /// The migrations of `index.db` in the folder of a SQLite store. The file can be rebuilt from the
 /// session files.
-pub const SQLITE_INDEX: &[Migration] = &[
-    Migration {
-        version: 1,
-        sql: include_str!("../sqlite/0001_index.sql"),
-    },
-    Migration {
-        version: 2,
-        sql: include_str!("../sqlite/0002_index_waits.sql"),
-    },
-];
+pub const SQLITE_INDEX: &[Migration] = &[Migration {
+    version: 1,
+    sql: include_str!("../sqlite/index.sql"),
+}];

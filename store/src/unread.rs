@@ -35,8 +35,8 @@ impl Default for InboxBounds {
     }
 }
 
-/// The amount of unread inputs before an input is put. Except on version 1 of the Postgres schema,
-/// the amount only explains a refusal, because the statement that puts the input counts on its own.
+/// The amount of unread inputs before an input is put. It only explains a refusal, because
+/// the statement that puts the input counts on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Unread {
     pub agent_bytes: i64,

@@ -1,7 +1,6 @@
 //! Checks the store: what it contains, whether it can be written to, and the clock of its server.
 
 use super::{DoctorFinding, clock};
-use crate::earlier;
 use planck_node::config::{Config, StoreKind};
 use planck_node::node::{self, StoreTrial};
 use planck_store::StoreError;
@@ -51,14 +50,4 @@ fn way_to_write(config: &Config) -> &'static str {
             "see above; `planck session ls` and other commands that look work without"
         }
     }
-}
-
-/// Reports the sessions that an earlier version stored in the project's folder.
-pub fn strays(config: &Config) -> Option<DoctorFinding> {
-    let what = earlier::what_is_there(config)?;
-    Some(DoctorFinding::note(
-        "sessions",
-        what,
-        "`planck session adopt` takes them over, closed; leave them if they are not yours",
-    ))
 }

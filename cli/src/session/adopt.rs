@@ -9,7 +9,6 @@ use clap::Args;
 use planck_common::NodeId;
 
 use crate::{
-    earlier,
     exit::{Exit, NotFound, UsageError},
     output::{say, table, warn},
 };
@@ -18,12 +17,10 @@ use planck_node::node;
 use planck_store::sqlite::{SqliteStore, StraySession, stray_sessions};
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  planck session adopt\n  planck session adopt ~/old-project/.planck/sessions"
-)]
+#[command(after_help = "Examples:\n  planck session adopt ~/backup/sessions")]
 pub struct Adopt {
     /// The folder of session files
-    #[arg(value_name = "DIR", default_value = earlier::FOLDER)]
+    #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// Do it without asking
     #[arg(long)]

@@ -1,10 +1,9 @@
-//! The baselines of calls, in Postgres. A node that may not change the schema also works with the
-//! version before the table `baselines`. It then keeps no baselines.
+//! The baselines of calls, in Postgres.
 
 use async_trait::async_trait;
 use planck_common::{CallId, SessionId};
 
-use super::{PostgresStore, rows::Columns, waits::all_if_any};
+use super::{PostgresStore, rows::Columns};
 use crate::{
     Baselines, StoreError,
     baselines::{CallBaseline, MOST_BASELINES},
@@ -36,7 +35,7 @@ impl Baselines for PostgresStore {
             .bind(agent.as_str())
             .bind(*epoch)
             .bind(roots);
-        all_if_any(&self.database, put).await?;
+        self.database.all(put).await?;
         Ok(())
     }
 
@@ -47,7 +46,7 @@ impl Baselines for PostgresStore {
         let undecided = sqlx::query(UNDECIDED)
             .bind(session.as_str())
             .bind(i64::from(MOST_BASELINES));
-        let rows = all_if_any(&self.database, undecided).await?;
+        let rows = self.database.all(undecided).await?;
         let baseline = |row| {
             let row = Columns(row);
             Ok(CallBaseline {
@@ -66,7 +65,7 @@ impl Baselines for PostgresStore {
         let changed = sqlx::query(CHANGED)
             .bind(session.as_str())
             .bind(call.as_str());
-        all_if_any(&self.database, changed).await?;
+        self.database.all(changed).await?;
         Ok(())
     }
 
@@ -78,7 +77,7 @@ impl Baselines for PostgresStore {
         const REMOVE: &str = "DELETE FROM baselines WHERE session_id = $1 AND call_id = ANY($2)";
         let calls: Vec<&str> = calls.iter().map(CallId::as_str).collect();
         let remove = sqlx::query(REMOVE).bind(session.as_str()).bind(calls);
-        all_if_any(&self.database, remove).await?;
+        self.database.all(remove).await?;
         Ok(())
     }
 }

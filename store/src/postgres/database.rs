@@ -187,25 +187,6 @@ impl StatementError {
         }
     }
 
-    /// Returns whether the statement failed because the schema is too old to have the function that
-    /// it calls.
-    pub fn is_unknown_function(&self) -> bool {
-        self.has_code("42883")
-    }
-
-    /// Returns whether the statement failed because the schema is too old to have the table that it
-    /// reads.
-    pub fn is_unknown_table(&self) -> bool {
-        self.has_code("42P01")
-    }
-
-    fn has_code(&self, code: &str) -> bool {
-        let Self::Sql(sqlx::Error::Database(error)) = self else {
-            return false;
-        };
-        error.code().is_some_and(|of_error| of_error == code)
-    }
-
     /// Returns the server's message if the server refused the values of the statement, otherwise
     /// `None`.
     fn refused_data(&self) -> Option<String> {

@@ -8,7 +8,7 @@ use sqlx::postgres::PgRow;
 
 use super::{
     PostgresStore,
-    database::{Database, PgStatement, StatementError},
+    database::{Database, PgStatement},
     log::head,
     rows::{self, Columns, outcome},
 };
@@ -22,22 +22,6 @@ use crate::{
 
 const PUT: &str =
     "SELECT * FROM planck_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
-
-/// The statement that puts an input if the schema is older than version 2 and the node may not
-/// migrate it. It locks the agent's row, so the agent cannot be stopped at the same time.
-/// Concurrent puts do not count each other towards the bounds.
-const PUT_BEFORE: &str = "
-WITH t AS MATERIALIZED (SELECT id, node_id, epoch FROM agents WHERE session_id = $1 AND id = $3 AND state <> 'stopped' FOR SHARE),
-n AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head)
-  SELECT $1, $2, t.id, $4, $5, $6, $7, $8, $9, $10, $11, (SELECT next_seq - 1 FROM sessions WHERE id = $1) FROM t
-  ON CONFLICT DO NOTHING RETURNING head)
-SELECT t.node_id, t.epoch, n.head FROM t LEFT JOIN n ON true";
-
-/// The statement that counts the unread inputs of an agent and of its whole session.
-const UNREAD: &str = "
-SELECT coalesce(sum(octet_length(content)) FILTER (WHERE agent_id = $2), 0)::bigint AS agent_bytes,
-  count(*) FILTER (WHERE agent_id = $2) AS agent_inputs, coalesce(sum(octet_length(content)), 0)::bigint AS session_bytes
-FROM inputs WHERE session_id = $1 AND outcome IS NULL AND turn IS NULL";
 
 /// Builds a query for inputs from its `WHERE` clause. The query lists the columns, because a
 /// prepared statement with `*` fails once a newer node adds a column.
@@ -77,18 +61,10 @@ impl Inbox for PostgresStore {
             .bind(self.inbox.agent_inputs)
             .bind(self.inbox.session_bytes);
         let turn = self.database.turn(session).await?;
-        let result = self.database.try_all(statement).await;
+        let row = self.database.one(statement).await;
         drop(turn);
-        let rows = match result {
-            Err(failed) if failed.is_unknown_function() => {
-                return put_before(&self.database, session, input, &self.inbox).await;
-            }
-            rows => rows.map_err(StatementError::into_error)?,
-        };
-        let Some(row) = rows.first() else {
-            return Err(StoreError::Broken("a put has no verdict".into()));
-        };
-        let row = Columns(row);
+        let row = row?;
+        let row = Columns(&row);
         match row.get::<&str>("verdict")? {
             "put" => Ok(PutResult::Put {
                 head: row.get("head")?,
@@ -202,37 +178,6 @@ fn full(unread: Unread, input: &NewInput, bounds: &InboxBounds) -> StoreError {
     }
 }
 
-async fn put_before(
-    database: &Database,
-    session: &SessionId,
-    input: NewInput,
-    bounds: &InboxBounds,
-) -> Result<PutResult, StoreError> {
-    if let Err(full) = unread(database, session, &input.agent)
-        .await?
-        .check(input.content.len(), bounds)
-    {
-        return match known(database, session, &input).await? {
-            PutResult::NotFound => Err(full),
-            known @ (PutResult::Known(_) | PutResult::Put { .. }) => Ok(known),
-        };
-    }
-    let row = database.optional(bind(PUT_BEFORE, session, &input)).await?;
-    let head = row
-        .as_ref()
-        .map(|row| Columns(row).get::<Option<Seq>>("head"))
-        .transpose()?
-        .flatten();
-    match (row, head) {
-        (Some(row), Some(head)) => Ok(PutResult::Put {
-            head,
-            node: Columns(&row).parse_optional("node_id")?,
-            epoch: Columns(&row).get("epoch")?,
-        }),
-        (Some(_), None) | (None, _) => known(database, session, &input).await,
-    }
-}
-
 fn bind<'q>(sql: &'static str, session: &'q SessionId, input: &'q NewInput) -> PgStatement<'q> {
     sqlx::query(sql)
         .bind(session.as_str())
@@ -246,24 +191,6 @@ fn bind<'q>(sql: &'static str, session: &'q SessionId, input: &'q NewInput) -> P
         .bind(input.content.as_str())
         .bind(input.fresh)
         .bind(input.at.millis())
-}
-
-async fn unread(
-    database: &Database,
-    session: &SessionId,
-    agent: &AgentId,
-) -> Result<Unread, StoreError> {
-    let row = database
-        .optional(
-            sqlx::query(UNREAD)
-                .bind(session.as_str())
-                .bind(agent.as_str()),
-        )
-        .await?;
-    let Some(row) = row else {
-        return Ok(Unread::default());
-    };
-    of_row(&Columns(&row))
 }
 
 fn of_row(row: &Columns<'_>) -> Result<Unread, StoreError> {

@@ -9,7 +9,6 @@ use sqlx::postgres::PgRow;
 use super::{
     PostgresStore,
     rows::{self, Columns},
-    waits::all_if_any,
 };
 use crate::{HeldLease, LeaseClaim, LeaseRelease, Leases, StoreError, Stray, refusal};
 
@@ -34,13 +33,9 @@ SELECT verdict FROM done ORDER BY n";
 
 const SWEEP: &str = "
 SELECT session_id, id, node_id, epoch FROM agents WHERE node_id <> ALL ($1)
-UNION ALL SELECT DISTINCT a.session_id, a.id, a.node_id, a.epoch FROM inputs i JOIN agents a ON a.session_id = i.session_id AND a.id = i.agent_id
-WHERE i.outcome IS NULL AND i.turn IS NULL AND (a.node_id IS NULL OR a.node_id = ANY ($1)) AND a.state <> 'stopped'";
-
-/// The statement that finds the agents with an answered wait. It is separate from [`SWEEP`], because
-/// the schema before this version has no table of waits.
-const ANSWERED: &str = "
-SELECT DISTINCT a.session_id, a.id, a.node_id, a.epoch FROM waits w JOIN agents a ON a.session_id = w.session_id AND a.id = w.agent_id
+UNION SELECT a.session_id, a.id, a.node_id, a.epoch FROM inputs i JOIN agents a ON a.session_id = i.session_id AND a.id = i.agent_id
+WHERE i.outcome IS NULL AND i.turn IS NULL AND (a.node_id IS NULL OR a.node_id = ANY ($1)) AND a.state <> 'stopped'
+UNION SELECT a.session_id, a.id, a.node_id, a.epoch FROM waits w JOIN agents a ON a.session_id = w.session_id AND a.id = w.agent_id
 WHERE w.state = 'answered' AND (a.node_id IS NULL OR a.node_id = ANY ($1)) AND a.state <> 'stopped'";
 
 const HELD: &str = "SELECT session_id, id, node_id, epoch FROM agents WHERE node_id = $1";
@@ -111,12 +106,8 @@ impl Leases for PostgresStore {
 
     async fn sweep(&self, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError> {
         let alive: Vec<&str> = alive.iter().map(NodeId::as_str).collect();
-        let mut found = self.database.all(sqlx::query(SWEEP).bind(&alive)).await?;
-        found.extend(all_if_any(&self.database, sqlx::query(ANSWERED).bind(&alive)).await?);
-        let mut strays: Vec<Stray> = found.iter().map(stray).collect::<Result<_, _>>()?;
-        let mut known = BTreeSet::new();
-        strays.retain(|stray| known.insert(stray.agent.clone()));
-        Ok(strays)
+        let found = self.database.all(sqlx::query(SWEEP).bind(&alive)).await?;
+        found.iter().map(stray).collect()
     }
 
     async fn held_by(&self, node: &NodeId) -> Result<Vec<Stray>, StoreError> {

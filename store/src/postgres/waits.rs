@@ -120,7 +120,7 @@ impl Waits for PostgresStore {
             .bind(AROUND)
             .bind(MAX_BYTES)
             .bind(filter.id.as_deref().unwrap_or_default());
-        let rows = all_if_any(&self.database, statement).await?;
+        let rows = self.database.all(statement).await?;
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
             return Ok(WaitPage {
                 waits: Vec::new(),
@@ -160,8 +160,8 @@ impl Waits for PostgresStore {
             .bind(id.as_str())
             .bind(digest)
             .bind(json(answer));
-        if let Some(row) = all_if_any(&self.database, statement).await?.first() {
-            let row = Columns(row);
+        if let Some(row) = self.database.optional(statement).await? {
+            let row = Columns(&row);
             return Ok(AnswerOutcome::Answered {
                 agent: row.parse("agent_id")?,
                 node: row.parse_optional("node_id")?,
@@ -188,7 +188,7 @@ impl Waits for PostgresStore {
         let statement = sqlx::query(ANSWERS)
             .bind(session.as_str())
             .bind(agent.as_str());
-        let rows = all_if_any(&self.database, statement).await?;
+        let rows = self.database.all(statement).await?;
         let answer = |row| {
             let row = Columns(row);
             let id: CallId = row.parse("id")?;
@@ -206,30 +206,16 @@ impl Waits for PostgresStore {
 
     async fn session_rules(&self, session: &SessionId) -> Result<Vec<SessionRule>, StoreError> {
         let statement = sqlx::query(RULES).bind(session.as_str());
-        let rows = all_if_any(&self.database, statement).await?;
+        let rows = self.database.all(statement).await?;
         let waits: Vec<WaitAndAnswer> = rows.iter().map(wait).collect::<Result<_, _>>()?;
         Ok(waits.into_iter().filter_map(session_rule).collect())
     }
 
     async fn expire_waits(&self) -> Result<u64, StoreError> {
         let statement = sqlx::query(EXPIRE).bind(i64::from(EXPIRE_MOST));
-        let rows = all_if_any(&self.database, statement).await?;
-        let count = rows
-            .first()
-            .map_or(Ok(0), |row| Columns(row).get::<i64>("expired"))?;
+        let row = self.database.one(statement).await?;
+        let count = Columns(&row).get::<i64>("expired")?;
         Ok(u64::try_from(count).unwrap_or(0))
-    }
-}
-
-/// Runs a statement on the table `waits`. Returns no rows if the database has the schema before
-/// that table, which a node that may not change the schema uses.
-pub(super) async fn all_if_any(
-    database: &Database,
-    statement: PgStatement<'_>,
-) -> Result<Vec<PgRow>, StoreError> {
-    match database.try_all(statement).await {
-        Err(failed) if failed.is_unknown_table() => Ok(Vec::new()),
-        other => other.map_err(|failed| failed.into_error()),
     }
 }
 
@@ -239,7 +225,7 @@ async fn find(
     id: &CallId,
 ) -> Result<Option<PgRow>, StoreError> {
     let statement = sqlx::query(WAIT).bind(session.as_str()).bind(id.as_str());
-    Ok(all_if_any(database, statement).await?.into_iter().next())
+    database.optional(statement).await
 }
 
 fn wait(row: &PgRow) -> Result<WaitAndAnswer, StoreError> {

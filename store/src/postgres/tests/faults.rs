@@ -235,29 +235,3 @@ async fn a_damaged_answer_names_its_session() {
     }
     assert_eq!(team.list(answered).await, [kept.id]);
 }
-
-#[tokio::test]
-async fn the_schema_before_has_no_waits() {
-    let world = Private::create().await;
-    let before: Vec<Migration> = planck_migrations::POSTGRES
-        .iter()
-        .filter(|migration| migration.version < 5)
-        .copied()
-        .collect();
-    let options = PostgresOptions::new(world.0.url());
-    let database = Database::connect(&options).unwrap();
-    migrate::run(&database, &before).await.unwrap();
-    let store = PostgresStore {
-        database,
-        inbox: options.inbox,
-    };
-    let (session, wait) = (SessionId::mint(), waits::approval());
-    let page = store.waits(None, &waits::of_state(WaitState::Open)).await;
-    assert!(page.unwrap().waits.is_empty());
-    let answer = waits::says(WaitDecision::Allow, "ann");
-    let answered = store.answer(&session, &wait.id, "d1", &answer).await;
-    assert!(matches!(answered.unwrap(), AnswerOutcome::NotFound));
-    assert_eq!(store.expire_waits().await.unwrap(), 0);
-    assert!(store.session_rules(&session).await.unwrap().is_empty());
-    assert_eq!(store.sweep(&[]).await.unwrap(), []);
-}

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::interrupted;
 
+const FOLDER: &str = ".planck/sessions";
 const SHIPPED: &str = "sqlite:.planck/sessions";
 
 /// Returns a script whose model answers the prompt "hello". On a node that continues the planted
@@ -96,12 +97,6 @@ async fn shipped_sessions_start_nothing_whichever_command_runs_beside_them() -> 
             !is_pwned(&machine),
             "{command:?} ran the repository's command: {ran:?}"
         );
-        if command.first() != Some(&"doctor") {
-            assert!(
-                ran.err.contains("planck session adopt"),
-                "{command:?} does not say what is there: {ran:?}"
-            );
-        }
     }
     // A node would have taken up interrupted work by its second sweep.
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -113,12 +108,12 @@ async fn shipped_sessions_start_nothing_whichever_command_runs_beside_them() -> 
 #[ignore = "shows what an attacker cannot do, for minutes: make test-all"]
 async fn adopted_sessions_are_closed_and_start_only_when_prompted() -> Result<()> {
     let machine = cloned().await?;
-    let unasked = machine.run(&["session", "adopt"]).await?;
+    let unasked = machine.run(&["session", "adopt", FOLDER]).await?;
     assert!(
         unasked.code == 2 && unasked.err.contains("--yes") && unasked.out.contains("old"),
         "{unasked:?}"
     );
-    let adopted = machine.run(&["session", "adopt", "--yes"]).await?;
+    let adopted = machine.run(&["session", "adopt", FOLDER, "--yes"]).await?;
     assert!(
         adopted.code == 0 && adopted.out.contains("old is here, closed"),
         "{adopted:?}"
@@ -133,7 +128,7 @@ async fn adopted_sessions_are_closed_and_start_only_when_prompted() -> Result<()
     let other = machine
         .run(&["run", "--model", "openai:gpt-5", "hello"])
         .await?;
-    assert!(other.code == 0 && !other.err.contains("adopt"), "{other:?}");
+    assert_eq!(other.code, 0, "{other:?}");
     let listed = machine.run(&["session", "ls", "-o", "json"]).await?;
     let rows: Vec<serde_json::Value> = serde_json::from_str(&listed.out)?;
     let old = rows.iter().find(|row| row["name"] == "old");
@@ -170,7 +165,7 @@ async fn adopting_follows_no_link_and_takes_no_name_twice() -> Result<()> {
         ])
         .await?;
     assert_eq!(ran.code, 0, "{ran:?}");
-    let taken = machine.run(&["session", "adopt", "--yes"]).await?;
+    let taken = machine.run(&["session", "adopt", FOLDER, "--yes"]).await?;
     assert!(
         taken.code == 1 && taken.err.contains("there is a session `old` already"),
         "{taken:?}"
@@ -180,7 +175,7 @@ async fn adopting_follows_no_link_and_takes_no_name_twice() -> Result<()> {
     let elsewhere = machine.folder().join("elsewhere.db");
     fs::rename(&file, &elsewhere)?;
     std::os::unix::fs::symlink(&elsewhere, &file)?;
-    let linked = machine.run(&["session", "adopt", "--yes"]).await?;
+    let linked = machine.run(&["session", "adopt", FOLDER, "--yes"]).await?;
     assert!(
         linked.code == 1 && linked.err.contains("it is a link") && elsewhere.exists(),
         "{linked:?}"
@@ -189,7 +184,7 @@ async fn adopting_follows_no_link_and_takes_no_name_twice() -> Result<()> {
     fs::remove_dir_all(&shipped)?;
     fs::create_dir(machine.folder().join("far"))?;
     std::os::unix::fs::symlink(machine.folder().join("far"), &shipped)?;
-    let linked = machine.run(&["session", "adopt", "--yes"]).await?;
+    let linked = machine.run(&["session", "adopt", FOLDER, "--yes"]).await?;
     assert!(
         linked.code == 1 && linked.err.contains("it is a link"),
         "{linked:?}"

@@ -1,4 +1,4 @@
--- The tables of records, leases, inboxes and the log. Times are milliseconds since 1970 on the writer's clock. Specifications
+-- The tables of records, leases, inboxes, the log, waits and protected files. Times are milliseconds since 1970 on the writer's clock. Specifications
 -- and bodies are JSON in text columns, because jsonb refuses \u0000 and would make a whole batch fail.
 
 CREATE TABLE store (id text NOT NULL);
@@ -95,6 +95,37 @@ CREATE INDEX inputs_open ON inputs (session_id, agent_id) WHERE outcome IS NULL;
 CREATE INDEX inputs_waits ON inputs (session_id, sender) WHERE waiting;
 CREATE INDEX inputs_tasks ON inputs (session_id, agent_id) WHERE kind = 'task';
 CREATE INDEX inputs_replies ON inputs (session_id, reply_to) WHERE reply_to IS NOT NULL;
+
+-- What agents need from outside before their calls continue, and the answers. The data of a wait is the body of the log row `seq`, so
+-- it is stored once. The statement that writes a row of the log also changes the wait.
+
+CREATE TABLE waits (
+  session_id text NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+  id text NOT NULL,
+  agent_id text NOT NULL,
+  kind text NOT NULL,
+  seq bigint NOT NULL,
+  opened_at bigint NOT NULL,
+  digest text NOT NULL,
+  expires_at bigint,
+  state text NOT NULL,
+  answer text,
+  PRIMARY KEY (session_id, id)
+);
+CREATE INDEX waits_by_state ON waits (state, opened_at, id);
+CREATE INDEX waits_live ON waits (session_id, agent_id) WHERE state IN ('open', 'answered');
+
+-- The protected files of a workspace as they were before a call. A row is written before the call starts its processes. It is removed
+-- when the call ended and changed none of them, or when a person has kept the change.
+CREATE TABLE baselines (
+  session_id text NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+  call_id text NOT NULL,
+  agent_id text NOT NULL,
+  epoch bigint NOT NULL,
+  roots text NOT NULL,
+  changed boolean NOT NULL DEFAULT false,
+  PRIMARY KEY (session_id, call_id)
+);
 
 -- Every statement of a function has its own snapshot. A read after a lock therefore sees the writes of the lock's last holder.
 
@@ -198,11 +229,44 @@ BEGIN
   RETURN QUERY SELECT 'asked', NULL::text, NULL::text[], a.node_id, 0 FROM agents a WHERE a.session_id = s AND a.id = target;
 END $$;
 
--- Hides a message and all later rows. Every lease gets a new epoch, so that no writer of the old history can continue.
+-- Adds an input, unless its agent is stopped or an inbox is full. Inputs for one session wait for each other at the session's
+-- row lock, and each statement of a function sees what was committed before it began. Concurrent inputs are therefore counted
+-- correctly.
+CREATE FUNCTION planck_put(s text, i text, a text, i_kind text, i_mode text, i_sender text, i_sender_name text, i_reply_to text,
+  i_content text, i_fresh boolean, i_at bigint, most_bytes bigint, most_inputs bigint, most_session_bytes bigint)
+RETURNS TABLE (verdict text, head bigint, node_id text, epoch bigint, agent_bytes bigint, agent_inputs bigint, session_bytes bigint)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE holder text; held bigint; before bigint; of_agent bigint; inputs_of_agent bigint; of_session bigint;
+  size bigint := octet_length(i_content);
+BEGIN
+  SELECT node_id, epoch INTO holder, held FROM agents WHERE session_id = s AND id = a AND state <> 'stopped' FOR SHARE;
+  IF NOT FOUND THEN
+    RETURN QUERY SELECT 'gone', NULL::bigint, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint; RETURN; END IF;
+  SELECT next_seq - 1 INTO before FROM sessions WHERE id = s FOR NO KEY UPDATE;
+  SELECT coalesce(sum(octet_length(content)) FILTER (WHERE agent_id = a), 0), count(*) FILTER (WHERE agent_id = a),
+      coalesce(sum(octet_length(content)), 0)
+    INTO of_agent, inputs_of_agent, of_session FROM inputs WHERE session_id = s AND outcome IS NULL AND turn IS NULL;
+  IF of_agent + size > most_bytes OR inputs_of_agent >= most_inputs OR of_session + size > most_session_bytes THEN
+    RETURN QUERY SELECT 'full', NULL::bigint, NULL::text, NULL::bigint, of_agent, inputs_of_agent, of_session; RETURN; END IF;
+  INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, head, at)
+    VALUES (s, i, a, i_kind, i_mode, i_sender, i_sender_name, i_reply_to, i_content, i_fresh, before, i_at) ON CONFLICT DO NOTHING;
+  IF NOT FOUND THEN
+    RETURN QUERY SELECT 'known', NULL::bigint, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint; RETURN; END IF;
+  RETURN QUERY SELECT 'put', before, holder, held, NULL::bigint, NULL::bigint, NULL::bigint;
+END $$;
+
+-- A rewind ends all open work in the statement that hides it: each call without an end is interrupted, and each turn without an
+-- end is aborted. If the start of a turn or a call stays visible, its end stays visible too. Both therefore always have exactly
+-- one end, and no agent keeps the state of a turn that is over. Agents whose creation is hidden are stopped. An agent that continues
+-- gives results to calls whose results are hidden. A stopped agent never does, so its answer with these calls is hidden too. That
+-- statement searches the bodies as text, because Postgres' JSON functions fail on \u0000. A body begins with its role, and every quote
+-- inside of a string has a backslash.
 CREATE FUNCTION planck_rewind(s text, lead_epoch bigint, target bigint, rewound_by text, written_at bigint)
 RETURNS TABLE (verdict text, head bigint, agent text, new_epoch bigint, unborn boolean) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
-DECLARE leader text; place bigint; last_turn int; last_request int; written text := format('{"to":%s,"by":%s}', target, to_json(rewound_by));
+DECLARE leader text; leads_on text; place bigint; first_end bigint; ends int; last_turn int; last_request int;
+  written text := format('{"to":%s,"by":%s}', target, to_json(rewound_by));
 BEGIN
   SELECT lead INTO leader FROM sessions WHERE id = s;
   PERFORM 1 FROM agents WHERE session_id = s ORDER BY id FOR NO KEY UPDATE;
@@ -210,25 +274,88 @@ BEGIN
   SELECT l.seq INTO place FROM log l JOIN agents a ON a.session_id = s AND a.id = leader AND a.epoch = lead_epoch + 1
     WHERE l.session_id = s AND l.agent_id = leader AND l.epoch = lead_epoch + 1 AND l.kind = 'rewound' AND l.body = written;
   IF NOT FOUND THEN
-    IF NOT EXISTS (SELECT 1 FROM agents WHERE session_id = s AND id = leader AND epoch = lead_epoch) THEN
-      RETURN QUERY SELECT 'stale_epoch', 0::bigint, NULL::text, 0::bigint, false; RETURN; END IF;
+    SELECT coalesce(node_id, 'nobody') INTO leads_on FROM agents WHERE session_id = s AND id = leader AND epoch = lead_epoch;
+    IF NOT FOUND THEN RETURN QUERY SELECT 'stale_epoch', 0::bigint, NULL::text, 0::bigint, false; RETURN; END IF;
     PERFORM 1 FROM log WHERE session_id = s AND seq = target AND kind = 'message' AND hidden_by IS NULL;
     IF NOT FOUND THEN RETURN QUERY SELECT 'no_message', 0::bigint, NULL::text, 0::bigint, false; RETURN; END IF;
     PERFORM 1 FROM inputs WHERE session_id = s AND (outcome IS NULL OR turn IS NOT NULL) ORDER BY id FOR NO KEY UPDATE;
-    UPDATE sessions SET next_seq = next_seq + 1, updated_at = greatest(updated_at, written_at) WHERE id = s
-      RETURNING next_seq - 1 INTO place;
-    UPDATE inputs SET waiting = false WHERE session_id = s AND waiting;
+    SELECT next_seq INTO first_end FROM sessions WHERE id = s FOR NO KEY UPDATE;
+
+    WITH opened AS (
+      SELECT a.id, a.epoch, a.last_seq, a.node_id, a.born, t.seq AS start, t.turn,
+        (SELECT l.request FROM log l WHERE l.session_id = s AND l.seq = a.last_seq) AS request
+      FROM agents a JOIN LATERAL (SELECT b.seq, b.turn, b.kind FROM log b WHERE b.session_id = s AND b.agent_id = a.id
+          AND b.kind IN ('turn_start', 'turn_end', 'error') ORDER BY b.seq DESC LIMIT 1) t ON t.kind = 'turn_start'
+      WHERE a.session_id = s),
+    missing AS (
+      SELECT o.*, c.seq AS nr, 'tool_end' AS kind, json_build_object('call_id', c.body::json ->> 'call_id',
+        'id', c.body::json ->> 'id', 'name', c.body::json ->> 'name',
+        'result', 'interrupted; it may or may not have taken effect', 'error', true, 'duration_ms', 0)::text AS body
+      FROM opened o JOIN log c ON c.session_id = s AND c.agent_id = o.id AND c.seq > o.start AND c.kind = 'tool_start'
+      WHERE NOT EXISTS (SELECT 1 FROM log d WHERE d.session_id = s AND d.agent_id = o.id AND d.seq > c.seq AND d.kind = 'tool_end'
+        AND d.body::json ->> 'call_id' = c.body::json ->> 'call_id')
+      UNION ALL
+      SELECT o.*, first_end, 'turn_end', json_build_object('outcome', 'aborted', 'message', NULL,
+        'usage', (SELECT json_build_object(
+            'input_tokens', coalesce(sum((u.body::json #>> '{delta,input_tokens}')::bigint), 0),
+            'output_tokens', coalesce(sum((u.body::json #>> '{delta,output_tokens}')::bigint), 0),
+            'cache_read_tokens', coalesce(sum((u.body::json #>> '{delta,cache_read_tokens}')::bigint), 0),
+            'cache_write_tokens', coalesce(sum((u.body::json #>> '{delta,cache_write_tokens}')::bigint), 0),
+            'cost_usd', coalesce(sum((u.body::json #>> '{delta,cost_usd}')::float8), 0))
+          FROM log u WHERE u.session_id = s AND u.agent_id = o.id AND u.seq > o.start AND u.kind = 'usage_delta'),
+        'inputs', coalesce((SELECT json_agg(i.id ORDER BY i.accepted) FROM inputs i
+          WHERE i.session_id = s AND i.agent_id = o.id AND i.turn = o.turn AND i.outcome IS NULL), '[]'::json))::text
+      FROM opened o),
+    numbered AS (
+      SELECT m.*, first_end - 1 + row_number() OVER (ORDER BY m.born, m.nr) AS seq,
+        row_number() OVER (PARTITION BY m.id ORDER BY m.nr) AS nth FROM missing m)
+    INSERT INTO log (session_id, seq, agent_id, node_id, epoch, prev, kind, turn, request, at, body)
+      SELECT s, n.seq, n.id, coalesce(n.node_id, leads_on), n.epoch + 1, CASE WHEN n.nth = 1 THEN n.last_seq ELSE n.seq - 1 END,
+        n.kind, n.turn, n.request, written_at, n.body
+      FROM numbered n;
+    GET DIAGNOSTICS ends = ROW_COUNT;
+    UPDATE agents a SET last_seq = e.seq FROM (
+      SELECT agent_id, max(seq) AS seq FROM log WHERE session_id = s AND seq >= first_end GROUP BY agent_id) e
+      WHERE a.session_id = s AND a.id = e.agent_id;
+    place := first_end + ends;
+    UPDATE sessions SET next_seq = place + 1, updated_at = greatest(updated_at, written_at) WHERE id = s;
+
+    UPDATE log SET hidden_by = place WHERE session_id = s AND seq >= target AND hidden_by IS NULL;
+    UPDATE log SET hidden_by = NULL WHERE session_id = s AND seq IN (
+      SELECT (SELECT e.seq FROM log e WHERE e.session_id = s AND e.agent_id = a.id AND e.seq >= target AND e.hidden_by = place
+          AND e.kind IN ('turn_end', 'error') ORDER BY e.seq LIMIT 1)
+      FROM agents a JOIN LATERAL (SELECT b.kind FROM log b WHERE b.session_id = s AND b.agent_id = a.id AND b.hidden_by IS NULL
+          AND b.kind IN ('turn_start', 'turn_end', 'error') ORDER BY b.seq DESC LIMIT 1) t ON t.kind = 'turn_start'
+      WHERE a.session_id = s);
+    UPDATE log e SET hidden_by = NULL
+      FROM agents a JOIN LATERAL (SELECT b.kind, b.seq FROM log b WHERE b.session_id = s AND b.agent_id = a.id AND b.seq < target
+          AND b.hidden_by IS NULL AND b.kind IN ('turn_start', 'turn_end', 'error') ORDER BY b.seq DESC LIMIT 1) t ON t.kind = 'turn_start'
+        JOIN log c ON c.session_id = s AND c.agent_id = a.id AND c.seq > t.seq AND c.seq < target AND c.kind = 'tool_start' AND c.hidden_by IS NULL
+      WHERE a.session_id = s AND e.session_id = s AND e.hidden_by = place AND e.kind = 'tool_end' AND e.agent_id = a.id
+        AND e.body::json ->> 'call_id' = c.body::json ->> 'call_id';
+
     UPDATE inputs i SET outcome = 'rewound' WHERE i.session_id = s
       AND CASE WHEN i.turn IS NULL THEN i.outcome IS NULL AND i.sender IS NOT NULL
         ELSE EXISTS (SELECT 1 FROM log l WHERE l.session_id = s AND l.agent_id = i.agent_id AND l.turn = i.turn
-          AND l.kind = 'turn_start' AND l.seq >= target AND l.hidden_by IS NULL) END;
-    UPDATE log SET hidden_by = place WHERE session_id = s AND seq >= target AND hidden_by IS NULL;
+          AND l.kind = 'turn_start' AND l.hidden_by = place) END;
+    UPDATE inputs SET outcome = 'aborted' WHERE session_id = s AND outcome IS NULL AND turn IS NOT NULL;
+    UPDATE inputs SET waiting = false WHERE session_id = s AND waiting;
     SELECT turn, request INTO last_turn, last_request FROM log WHERE session_id = s AND agent_id = leader ORDER BY seq DESC LIMIT 1;
     INSERT INTO log (session_id, seq, agent_id, node_id, epoch, prev, kind, turn, request, at, body)
-      SELECT s, place, leader, coalesce(a.node_id, 'nobody'), a.epoch + 1, a.last_seq, 'rewound', coalesce(last_turn, 0),
-        coalesce(last_request, 0), written_at, written
+      SELECT s, place, leader, leads_on, a.epoch + 1, a.last_seq, 'rewound', coalesce(last_turn, 0), coalesce(last_request, 0),
+        written_at, written
       FROM agents a WHERE a.session_id = s AND a.id = leader;
-    UPDATE agents SET epoch = epoch + 1, last_seq = CASE WHEN id = leader THEN place ELSE last_seq END WHERE session_id = s;
+    UPDATE agents SET epoch = epoch + 1, last_seq = CASE WHEN id = leader THEN place ELSE last_seq END,
+      state = CASE WHEN state = 'stopped' THEN state ELSE 'idle' END WHERE session_id = s;
+    UPDATE agents SET state = 'stopped', node_id = NULL WHERE session_id = s AND id IN (SELECT l.body::json ->> 'id' FROM log l
+      WHERE l.session_id = s AND l.hidden_by = place AND l.kind = 'worker_spawned');
+    UPDATE inputs i SET outcome = 'stopped' FROM agents a WHERE i.session_id = s AND i.outcome IS NULL
+      AND a.session_id = s AND a.id = i.agent_id AND a.state = 'stopped';
+    UPDATE log SET hidden_by = place WHERE session_id = s AND seq IN (
+      SELECT m.seq FROM agents a JOIN LATERAL (SELECT b.seq, b.body FROM log b WHERE b.session_id = s AND b.agent_id = a.id
+          AND b.kind = 'message' AND b.hidden_by IS NULL AND NOT starts_with(b.body, '{"role":"custom"')
+          ORDER BY b.seq DESC LIMIT 1) m ON starts_with(m.body, '{"role":"assistant"')
+      WHERE a.session_id = s AND a.state = 'stopped' AND strpos(m.body, '{"type":"tool_call",') > 0);
   END IF;
   RETURN QUERY SELECT 'rewound', place, a.id, a.epoch, EXISTS (SELECT 1 FROM log l WHERE l.session_id = s AND l.hidden_by = place
       AND l.kind = 'worker_spawned' AND l.body::json ->> 'id' = a.id)
@@ -236,7 +363,7 @@ BEGIN
 END $$;
 
 -- Gives a lease up. A stop for good also ends the inputs that arrived before the lock was taken, so that no asker waits for a
--- stopped agent.
+-- stopped agent. Otherwise a stopped agent stays stopped, and a waiting one waits on.
 CREATE FUNCTION planck_release(s text, a text, held_epoch bigint, for_good boolean)
 RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE holder text; now_at bigint;
@@ -245,7 +372,8 @@ BEGIN
   IF NOT FOUND THEN RETURN 'not_found'; END IF;
   IF now_at = held_epoch + 1 AND holder IS NULL THEN RETURN 'released'; END IF;
   IF now_at <> held_epoch THEN RETURN 'stale_epoch'; END IF;
-  UPDATE agents SET node_id = NULL, epoch = epoch + 1, state = CASE WHEN for_good THEN 'stopped' ELSE 'idle' END
+  UPDATE agents SET node_id = NULL, epoch = epoch + 1,
+      state = CASE WHEN for_good THEN 'stopped' WHEN state IN ('stopped', 'waiting') THEN state ELSE 'idle' END
     WHERE session_id = s AND id = a;
   IF for_good THEN
     UPDATE inputs SET outcome = 'stopped', waiting = false WHERE session_id = s AND agent_id = a AND outcome IS NULL;
@@ -267,3 +395,28 @@ BEGIN
   DELETE FROM sessions WHERE id = s;
   verdict := 'deleted';
 END $$;
+
+-- The trigger drops every \u escape of the body, because Postgres' JSON functions fail on \u0000. The fields that it reads are ASCII.
+CREATE FUNCTION planck_wait() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE written json;
+BEGIN
+  IF NEW.kind = 'rewound' THEN
+    UPDATE waits SET state = 'withdrawn' WHERE session_id = NEW.session_id AND state IN ('open', 'answered');
+    RETURN NULL;
+  END IF;
+  written := regexp_replace(NEW.body, '(\\[^u])|\\u[0-9A-Fa-f]{4}', '\1', 'g');
+  IF NEW.kind = 'wait_opened' THEN
+    INSERT INTO waits (session_id, id, agent_id, kind, seq, opened_at, digest, expires_at, state)
+      VALUES (NEW.session_id, written ->> 'id', NEW.agent_id, written ->> 'kind', NEW.seq, NEW.at, written ->> 'digest',
+        extract(epoch FROM (written ->> 'expires_at')::timestamptz) * 1000, 'open')
+      ON CONFLICT (session_id, id) DO UPDATE SET agent_id = excluded.agent_id, kind = excluded.kind, seq = excluded.seq,
+        opened_at = excluded.opened_at, digest = excluded.digest, expires_at = excluded.expires_at, state = 'open', answer = NULL;
+  ELSE
+    UPDATE waits SET state = CASE WHEN written ->> 'decision' = 'withdrawn' THEN 'withdrawn' ELSE 'closed' END
+      WHERE session_id = NEW.session_id AND id = written ->> 'id' AND agent_id = NEW.agent_id AND state IN ('open', 'answered');
+  END IF;
+  RETURN NULL;
+END $$;
+
+CREATE TRIGGER log_waits AFTER INSERT ON log FOR EACH ROW WHEN (NEW.kind IN ('wait_opened', 'wait_closed', 'rewound'))
+  EXECUTE FUNCTION planck_wait();
