@@ -130,8 +130,6 @@ impl AnswerArgs {
                 ..ListWaits::default()
             };
             let mut waits = every_wait(client, filter).await?;
-            // A node of an earlier version does not know the filter.
-            waits.retain(|wait| wait.id.starts_with(&self.wait));
             if waits.len() > 1 {
                 let count = waits.len();
                 let why = format!(

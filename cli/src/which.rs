@@ -16,7 +16,7 @@ use planck_common::{
     spec::Member,
 };
 
-pub use self::target::{PromptTarget, orchestrator};
+pub use self::target::PromptTarget;
 use super::{
     exit::{NotFound, UsageError},
     link::ConnectedClient,

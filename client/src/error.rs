@@ -64,7 +64,6 @@ impl ClientError {
                 | BusError::Denied(_)
                 | BusError::Unfit(_),
             ) => false,
-            // Nodes of earlier versions refuse with `internal` if the outcome is unknown.
             Self::Refused(refusal) => {
                 matches!(refusal.code, Code::OutcomeUnknown | Code::Internal)
             }

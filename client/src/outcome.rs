@@ -22,8 +22,7 @@ impl Client {
     ///
     /// With `None` in place of a prompt, the reply is about all inputs of the session that have no
     /// outcome yet. While the work goes on, waits for up to `wait`. If nodes die meanwhile, others
-    /// continue the work and answer. Nodes of earlier versions refuse the command with
-    /// `bad_request`.
+    /// continue the work and answer.
     ///
     /// # Errors
     ///

@@ -114,8 +114,7 @@ impl Client {
     /// Aborts the running turns of a session's agents and, for up to 5 s, those that they begin
     /// because of it, until the work of a prompt is over. With `None` in place of a prompt, this is the
     /// work of all prompts that agents have read; those that wait are read afterwards. Returns the
-    /// agents that had a running turn at first. The call is not idempotent. Nodes of earlier versions
-    /// abort the running turns only.
+    /// agents that had a running turn at first. The call is not idempotent.
     pub async fn abort_session(
         &self,
         session: &str,

@@ -227,10 +227,8 @@ pub struct Prices {
 mod tests {
     use super::*;
 
-    /// Earlier versions send and expect bodies without the names of authors and without the reasons
-    /// of drains.
     #[test]
-    fn bodies_of_earlier_versions_are_read_and_written() {
+    fn members_that_are_absent_are_not_written() {
         let prompt = r#"{"text":"hi","mode":"queue"}"#;
         let start = r#"{"dir":"/srv","prompt":"hi"}"#;
         let read: Prompt = serde_json::from_str(prompt).unwrap();

@@ -51,8 +51,7 @@ export function SessionsPage({ onStart }) {
 }
 
 function describedRow(row, waits) {
-  const activity = row.state === "closed" ? "closed" : waits.length ? "waits" : (row.activity ?? "idle");
-  // The nodes of earlier versions tell none of these.
+  const activity = row.state === "closed" ? "closed" : waits.length ? "waits" : row.activity;
   const detail = {
     team: row.team ?? "",
     cost: row.cost_usd,

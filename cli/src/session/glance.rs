@@ -24,7 +24,7 @@ impl Glance {
         Self {
             first: text(row.title.as_ref().or(row.first_prompt.as_ref())).unwrap_or_default(),
             last: text(row.failure.as_ref().or(row.last_line.as_ref())).unwrap_or_default(),
-            cost_usd: row.cost_usd.unwrap_or_default(),
+            cost_usd: row.cost_usd,
         }
     }
 

@@ -3,16 +3,9 @@
 use std::cmp::Reverse;
 
 use clap::{Args, ValueEnum};
-use futures_util::StreamExt as _;
 use planck_common::{
     Timestamp,
-    command::{
-        AgentState, ListSessions, ReadEvents, SessionActivity, SessionInfo, SessionRow,
-        SessionState, WorkOutcome,
-    },
-    envelope::Envelope,
-    event::Event,
-    reply::Code,
+    command::{ListSessions, SessionActivity, SessionRow, SessionState},
 };
 
 use unicode_width::UnicodeWidthStr as _;
@@ -25,19 +18,13 @@ use crate::{
     exit::{Exit, UsageError},
     output::{Format, Output, Stream, json, say, table, warn},
     render::Style,
-    which::{every_session, orchestrator},
+    which::every_session,
 };
-use planck_client::{Client, ClientError};
+use planck_client::Client;
 use planck_node::config::Period;
 
-/// The number of sessions in one request. A NATS server accepts messages of up to 1 MB by default,
-/// and nodes of earlier versions do not bound the bytes of a page.
+/// The number of sessions in one request.
 const PAGE: u32 = 500;
-/// The maximum number of sessions whose activity is requested at once if the list does not include
-/// it.
-const AT_ONCE: usize = 16;
-/// The number of events at the end of a log that are searched for the end of a turn.
-const TAIL: i64 = 200;
 /// The number of columns of the words of a session where no terminal has a width.
 const OF_A_GLANCE: usize = 120;
 
@@ -127,142 +114,34 @@ impl Ls {
                 .is_none_or(|glob| fits(glob.as_bytes(), row.name.as_bytes()))
         });
         rows.sort_by_key(|row| Reverse(row.updated_at));
-        let total = rows.len();
-        let (listed, looked) = self.looked_at(client, rows).await?;
+        let (mut listed, mut older) = (Vec::new(), 0);
+        for row in rows {
+            if listed.len() == self.limit {
+                older += 1;
+            } else if self.wants(row.activity) {
+                listed.push(row);
+            }
+        }
         match self.output.output {
             Format::Json => json(&listed)?,
             Format::Table => say(&table_of(&listed))?,
         }
-        if looked < total {
+        if older > 0 {
             warn(&format!(
-                "planck: {} older ones are not listed; raise --limit, or say --since or --name",
-                total - looked
+                "planck: {older} older ones are not listed; raise --limit, or say --since or --name"
             ));
         }
         Ok(Exit::Done)
     }
 
-    /// Returns the matching sessions, up to the limit, and the number of rows that were examined.
-    async fn looked_at(
-        &self,
-        client: &Client,
-        rows: Vec<SessionRow>,
-    ) -> anyhow::Result<(Vec<SessionRow>, usize)> {
-        let asked = rows.into_iter().map(|mut row| async move {
-            if row.activity.is_none() {
-                row.activity = asked_for(client, &row).await?;
-            }
-            Ok::<_, ClientError>(row.activity.is_some().then_some(row))
-        });
-        let mut answers = std::pin::pin!(futures_util::stream::iter(asked).buffered(AT_ONCE));
-        let (mut listed, mut looked) = (Vec::new(), 0);
-        while listed.len() < self.limit
-            && let Some(answer) = answers.next().await
-        {
-            looked += 1;
-            listed.extend(answer?.filter(|row| self.wants(row.activity)));
-        }
-        Ok((listed, looked))
-    }
-
-    fn wants(&self, activity: Option<SessionActivity>) -> bool {
+    fn wants(&self, activity: SessionActivity) -> bool {
         match self.state {
             None | Some(WantedState::Open | WantedState::Closed) => true,
-            Some(WantedState::Working) => activity == Some(SessionActivity::Working),
-            Some(WantedState::Failed) => activity == Some(SessionActivity::Failed),
-            Some(WantedState::Waiting) => activity == Some(SessionActivity::Waiting),
+            Some(WantedState::Working) => activity == SessionActivity::Working,
+            Some(WantedState::Failed) => activity == SessionActivity::Failed,
+            Some(WantedState::Waiting) => activity == SessionActivity::Waiting,
         }
     }
-}
-
-/// Determines the activity of a session whose node has an earlier version and therefore does not
-/// include the activity in its list. Returns `None` if the session or one of its agents was removed
-/// meanwhile.
-async fn asked_for(
-    client: &Client,
-    row: &SessionRow,
-) -> Result<Option<SessionActivity>, ClientError> {
-    let gone = |error: ClientError| {
-        let is_gone =
-            matches!(&error, ClientError::Refused(refusal) if refusal.code == Code::NotFound);
-        if is_gone { Ok(None) } else { Err(error) }
-    };
-    let info = match client.session(&row.id).await {
-        Ok(info) => info,
-        Err(error) => return gone(error),
-    };
-    let is_busy = |state| {
-        matches!(
-            state,
-            AgentState::Streaming | AgentState::ExecutingTools | AgentState::Compacting
-        )
-    };
-    if info.agents.iter().any(|agent| is_busy(agent.state)) {
-        return Ok(Some(SessionActivity::Working));
-    }
-    let mut waits = false;
-    for agent in info
-        .agents
-        .iter()
-        .filter(|agent| agent.state != AgentState::Stopped)
-    {
-        waits |= match client.agent(&agent.id).await {
-            Ok(agent) => agent.queued > 0,
-            Err(error) => return gone(error),
-        };
-        if waits {
-            break;
-        }
-    }
-    if waits {
-        return Ok(Some(SessionActivity::Waiting));
-    }
-    match has_failed(client, &info).await {
-        Ok(true) => Ok(Some(SessionActivity::Failed)),
-        Ok(false) => Ok(Some(SessionActivity::Idle)),
-        Err(error) => gone(error),
-    }
-}
-
-/// Returns whether the orchestrator's last turn ended with an error, at a limit or truncated.
-/// Searches only the last [`TAIL`] events.
-async fn has_failed(client: &Client, info: &SessionInfo) -> Result<bool, ClientError> {
-    let Some(orchestrator) = orchestrator(info) else {
-        return Ok(false);
-    };
-    let mut last = None;
-    let mut from = (info.head - TAIL + 1).max(1);
-    while from <= info.head {
-        let read = ReadEvents {
-            from: Some(from),
-            limit: None,
-            agent: Some(orchestrator.id.to_string()),
-        };
-        let page = client.events(&info.id, &read).await?;
-        for event in page
-            .events
-            .iter()
-            .filter_map(|event| serde_json::from_str::<Envelope>(event.get()).ok())
-        {
-            if event.hidden_by.is_some() {
-                continue;
-            }
-            match event.event() {
-                Some(Ok(Event::TurnStart(_))) => last = None,
-                Some(Ok(Event::TurnEnd(end))) => last = Some((&end).into()),
-                Some(Ok(Event::Error(_))) => last = Some(WorkOutcome::Error),
-                Some(_) | None => {}
-            }
-        }
-        if page.next <= from {
-            break;
-        }
-        from = page.next;
-    }
-    Ok(matches!(
-        last,
-        Some(WorkOutcome::Error | WorkOutcome::Limit | WorkOutcome::Truncated)
-    ))
 }
 
 /// Formats sessions as a table in which a person finds one. On a terminal it is as wide as the
@@ -288,10 +167,10 @@ fn table_of(rows: &[SessionRow]) -> String {
 
 fn cells((row, glance): (&SessionRow, &Glance)) -> Vec<String> {
     let state = match row.activity {
-        Some(SessionActivity::Idle) | None => state(row.state).into(),
-        Some(SessionActivity::Working) => "working".into(),
-        Some(SessionActivity::Waiting) => "waiting".into(),
-        Some(SessionActivity::Failed) => format!("{}, failed", state(row.state)),
+        SessionActivity::Idle => state(row.state).into(),
+        SessionActivity::Working => "working".into(),
+        SessionActivity::Waiting => "waiting".into(),
+        SessionActivity::Failed => format!("{}, failed", state(row.state)),
     };
     vec![
         row.name.to_string(),

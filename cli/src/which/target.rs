@@ -100,7 +100,7 @@ impl PromptTarget {
 
 /// Returns the agent that receives the session's prompts: the orchestrator, or the first agent if
 /// there is no orchestrator.
-pub fn orchestrator(info: &SessionInfo) -> Option<&AgentRow> {
+fn orchestrator(info: &SessionInfo) -> Option<&AgentRow> {
     info.agents
         .iter()
         .find(|agent| agent.role == AgentRole::Orchestrator)

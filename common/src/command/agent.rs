@@ -86,12 +86,10 @@ bodies! {
         context_window: u64,
         /// The number of inputs that wait.
         queued: usize,
-        /// The layers of permissions, of which the strictest decides. Absent if every call runs, and
-        /// in the replies of older nodes.
+        /// The layers of permissions, of which the strictest decides. Absent if every call runs.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         permissions: Vec<Permissions>,
-        /// The system prompt as the model gets it, at most 16 KiB of it. Absent if there is none, and in
-        /// the replies of older nodes.
+        /// The system prompt as the model gets it, at most 16 KiB of it. Absent if there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         system_prompt: Option<String>,
     }

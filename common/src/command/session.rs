@@ -81,9 +81,7 @@ bodies! {
         id: SessionId,
         name: SessionName,
         state: SessionState,
-        /// Absent in the replies of older nodes.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        activity: Option<SessionActivity>,
+        activity: SessionActivity,
         owner: Option<NodeId>,
         agents: u32,
         workspace: String,
@@ -92,10 +90,8 @@ bodies! {
         /// The template of the session's team.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         team: Option<String>,
-        /// What the session has cost. Absent, like the members that follow, in the replies of older
-        /// nodes.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        cost_usd: Option<f64>,
+        /// What the session has cost.
+        cost_usd: f64,
         /// The beginning of the orchestrator's first prompt, on one line.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         first_prompt: Option<String>,

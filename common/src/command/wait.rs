@@ -41,9 +41,7 @@ bodies! {
         id: CallId,
         session_id: SessionId,
         agent_id: AgentId,
-        /// The number of the event `wait_opened` in the session's log. Nodes of earlier versions do
-        /// not tell it.
-        #[serde(default)]
+        /// The number of the event `wait_opened` in the session's log.
         seq: Seq,
         kind: WaitKind,
         state: WaitState,

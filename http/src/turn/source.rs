@@ -157,8 +157,8 @@ fn ask(
     }
 }
 
-/// Returns whether asking again cannot help: the node is of an earlier version, which does not know
-/// the command, or the session has no such prompt any more.
+/// Returns whether asking again cannot help, because the session has no such prompt any more or the
+/// front may not ask.
 fn is_final(error: &ClientError) -> bool {
     match error {
         ClientError::Refused(refusal) => matches!(

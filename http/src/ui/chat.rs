@@ -204,7 +204,7 @@ impl<'a> Chat<'a> {
             .outcome(&self.session.id, prompt, Duration::ZERO);
         match asked.await {
             Ok(outcome) => Ok(outcome.state != WorkState::Over),
-            // A node of an earlier version cannot tell.
+            // The session or its prompt was removed meanwhile.
             Err(ClientError::Refused(_)) => Ok(false),
             Err(error) => Err(error.into()),
         }

@@ -231,7 +231,7 @@ impl<'a> SavedChat<'a> {
             match asked.await {
                 Ok(outcome) if outcome.state == WorkState::Over => answer.end(Some(&outcome)),
                 Ok(_) => continue,
-                // A node of an earlier version cannot tell.
+                // The session or its prompt was removed meanwhile.
                 Err(ClientError::Refused(_)) => {}
                 Err(error) => return Err(error.into()),
             }

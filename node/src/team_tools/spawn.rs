@@ -196,8 +196,7 @@ impl SpawnAgent {
     }
 
     /// Puts the first task into the agent's inbox. The caller needs this function if the agent
-    /// existed already, or if a node of an earlier version created the agent, because such a node
-    /// ignores the task in the request.
+    /// existed already.
     async fn delegate(
         &self,
         caller: &CallerContext,

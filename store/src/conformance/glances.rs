@@ -46,7 +46,7 @@ fn texts(row: &SessionRow) -> [Option<&str>; 3] {
 pub async fn a_list_says_what_sessions_are_about(world: &dyn World) {
     let team = Team::start(world, 2).await;
     let new = row(&team).await;
-    assert_eq!((new.team.as_deref(), new.cost_usd), (None, Some(0.0)));
+    assert_eq!((new.team.as_deref(), new.cost_usd), (None, 0.0));
     assert_eq!(texts(&new), [None; 3], "nothing was said");
 
     let task = vec![turn_start(1), asked("a task"), answered("a worker")];
@@ -76,7 +76,7 @@ pub async fn a_list_says_what_sessions_are_about(world: &dyn World) {
     };
     let seqs = team.write(priced).await;
     let now = row(&team).await;
-    assert_eq!(now.cost_usd, Some(0.25));
+    assert_eq!(now.cost_usd, 0.25);
     let first = Some("Count the \"words\"\u{fffd}");
     assert_eq!(texts(&now), [first, Some("Last line."), None]);
 

@@ -210,7 +210,7 @@ pub async fn a_list_shows_the_activity_of_sessions(world: &dyn World) {
         };
         let listed = team.store.sessions(every).await.unwrap().sessions;
         let row = listed.iter().find(|row| row.id == team.session).unwrap();
-        assert_eq!(row.activity, Some(expected), "{why}");
+        assert_eq!(row.activity, expected, "{why}");
     };
     expect(SessionActivity::Idle, "nothing happened yet").await;
     let turn = async |agent: usize, entries: Vec<Entry>, state: AgentState| {

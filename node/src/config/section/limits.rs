@@ -84,7 +84,6 @@ impl Limits {
             max_tokens: self.max_tokens,
             max_cost_usd: self.max_cost_usd,
             max_turn_seconds: self.max_turn_seconds,
-            // Without the field, nodes of earlier versions can read the specification.
             on_limit: (self.on_limit == LimitReaction::Ask).then_some(spec::OnLimit::Ask),
         }
     }
