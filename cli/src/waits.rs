@@ -289,7 +289,7 @@ mod tests {
 
     fn wait(id: &str, kind: WaitKind) -> WaitRow {
         let row = serde_json::json!({
-            "id": id, "session_id": "s1", "agent_id": "a1", "kind": kind, "state": "open",
+            "id": id, "session_id": "s1", "agent_id": "a1", "seq": 1, "kind": kind, "state": "open",
             "title": "bash: ls", "request": {}, "digest": "d", "opened_at": "2026-01-01T00:00:00.000Z",
         });
         serde_json::from_value(row).unwrap()

@@ -201,7 +201,7 @@ mod tests {
 
     fn wait(kind: WaitKind, title: &str, request: &Value, options: &[&str]) -> WaitRow {
         let row = json!({
-            "id": "w1", "session_id": "s1", "agent_id": "a1", "kind": kind, "state": "open",
+            "id": "w1", "session_id": "s1", "agent_id": "a1", "seq": 1, "kind": kind, "state": "open",
             "title": title, "request": request, "digest": "d", "options": options,
             "opened_at": "2026-01-01T00:00:00.000Z",
         });

@@ -141,7 +141,7 @@ mod tests {
 
     fn wait(id: &str, digest: &str) -> WaitRow {
         let row = serde_json::json!({
-            "id": id, "session_id": "session-1", "agent_id": "a1", "kind": "approval", "state": "open",
+            "id": id, "session_id": "session-1", "agent_id": "a1", "seq": 1, "kind": "approval", "state": "open",
             "title": "bash: ls", "request": {}, "digest": digest, "opened_at": "2026-01-01T00:00:00.000Z",
         });
         serde_json::from_value(row).unwrap()

@@ -308,8 +308,9 @@ pub async fn a_session_gets_a_title_and_loses_it(world: &dyn World) {
     assert_eq!(found().await.metadata, before.metadata);
     let nowhere = team
         .store
-        .set_metadata(&SessionId::mint(), &before.metadata);
-    assert!(matches!(nowhere.await, Err(StoreError::NotFound(_))));
+        .set_metadata(&planck_common::SessionId::mint(), &before.metadata)
+        .await;
+    assert!(matches!(nowhere, Err(StoreError::NotFound(_))));
 }
 
 pub async fn deleting_returns_what_it_removed(world: &dyn World) {

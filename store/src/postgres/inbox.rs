@@ -3,7 +3,7 @@
 mod work;
 
 use async_trait::async_trait;
-use planck_common::{AgentId, InputId, Seq, SessionId};
+use planck_common::{AgentId, InputId, SessionId};
 use sqlx::postgres::PgRow;
 
 use super::{

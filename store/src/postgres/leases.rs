@@ -1,7 +1,5 @@
 //! The leases of agents, in Postgres.
 
-use std::collections::BTreeSet;
-
 use async_trait::async_trait;
 use planck_common::{AgentId, NodeId, SessionId};
 use sqlx::postgres::PgRow;

@@ -9,11 +9,7 @@ use planck_common::{
 };
 use sqlx::postgres::PgRow;
 
-use super::{
-    PostgresStore,
-    database::{Database, PgStatement},
-    rows::Columns,
-};
+use super::{PostgresStore, database::Database, rows::Columns};
 use crate::{
     AnswerOutcome, SessionRule, StoreError, Waits,
     page::{self, LOG_BYTES, WaitCursor},

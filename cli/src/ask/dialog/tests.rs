@@ -8,7 +8,7 @@ use super::{super::keys::KeyDecoder, *};
 fn wait(kind: WaitKind, options: &[&str], rule: bool) -> WaitRow {
     let rule = rule.then(|| json!({ "tool": "bash", "command": "ls", "action": "allow" }));
     let row = json!({
-        "id": "w1", "session_id": "s1", "agent_id": "a1", "kind": kind, "state": "open", "title": "bash: ls",
+        "id": "w1", "session_id": "s1", "agent_id": "a1", "seq": 1, "kind": kind, "state": "open", "title": "bash: ls",
         "request": { "tool": "bash", "args": { "command": "ls" }, "effect": "mutating" }, "digest": "d1",
         "options": options, "rule": rule, "opened_at": "2026-01-01T00:00:00.000Z",
     });

@@ -3,16 +3,13 @@
 
 use std::time::Duration;
 
-use planck_common::{
-    SessionId,
-    wait::{WaitDecision, WaitState},
-};
+use planck_common::{SessionId, wait::WaitState};
 use planck_migrations::Migration;
 use sqlx::Executor as _;
 
 use super::{PostgresOptions, PostgresStore, Private, SessionStore};
 use crate::{
-    AnswerOutcome, BatchOutcome, Leases as _, NewInput, StoreError, Waits as _,
+    BatchOutcome, NewInput, StoreError,
     conformance::{Team, message, waits, whole_log},
     postgres::{database::Database, migrate},
 };

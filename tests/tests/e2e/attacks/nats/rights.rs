@@ -255,9 +255,11 @@ fn answerer_sends_to_session(verb: SessionVerb) -> bool {
         | SessionVerb::Abort
         | SessionVerb::Answer
         | SessionVerb::Outcome => true,
-        SessionVerb::Rewind | SessionVerb::Resume | SessionVerb::Close | SessionVerb::Delete => {
-            false
-        }
+        SessionVerb::Rewind
+        | SessionVerb::Rename
+        | SessionVerb::Resume
+        | SessionVerb::Close
+        | SessionVerb::Delete => false,
     }
 }
 
