@@ -71,6 +71,9 @@ impl Actor {
                     todo.extend(Box::pin(self.save(save, beside)).await?);
                 }
                 Effect::Publish { place, event } => {
+                    // A model may answer before the results that it read are committed. Readers get
+                    // the events of an agent in order.
+                    todo.extend(self.settle_saves().await?);
                     self.publish(event.kind(), place, &event.data())
                 }
                 Effect::CallModel { ticket } => self.call_model(ticket),
