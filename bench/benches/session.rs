@@ -41,7 +41,7 @@ pub fn session(agents: usize) -> NewSession {
     let agents: Vec<_> = (0..agents).map(agent).collect();
     let spec = SessionSpec {
         team_id: TeamId::mint(),
-        lead: agents[0].id.clone(),
+        lead: agents.first().unwrap().id.clone(),
         workspace: "here".into(),
         dir: ".".into(),
         team: None,
