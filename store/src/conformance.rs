@@ -59,6 +59,7 @@ cases! {
         a_team_has_its_limit_from_the_start
         sessions_are_listed_in_pages
         a_list_shows_the_activity_of_sessions
+        a_session_gets_a_title_and_loses_it
         closing_needs_the_leads_lease
         deleting_returns_what_it_removed
         old_closed_sessions_expire;
