@@ -60,7 +60,8 @@ planck run -q "planck is no command here" && planck team validat   # planck nons
 answer=$(planck run --quiett "How many?") || curl -H "Bearer $(planck serve kye)" localhost
 (echo "Review:"; git diff) | planck run -p > review.md
 planck session rewind bold-oak 17
-docker-compose run --rm planck modell ls; useradd --system planck
+docker-compose run --rm planck modell ls; useradd --home-dir /var/lib/planck --shell sh planck
+NATS_URL=x planck --strikt node
 helm install planck deploy/helm/planck
 ```
 
@@ -87,6 +88,7 @@ $ planck doctor --strikt
             "`planck serve kye`",
             "`planck session rewind bold-oak 17`",
             "`planck modell ls`",
+            "`planck --strikt node`",
             "`planck doctor --strikt`",
         ]
     );
@@ -116,7 +118,11 @@ fn examples(command: &Command) -> Vec<String> {
     let help = command.get_after_help().map(ToString::to_string);
     let help = help.unwrap_or_default();
     let (_, lines) = help.split_once("Examples:").unwrap_or_default();
-    let mut found: Vec<String> = lines.lines().flat_map(mistakes_of_line).collect();
+    let lines = typed("sh", lines);
+    let mut found: Vec<String> = lines
+        .iter()
+        .flat_map(|line| mistakes_of_line(line))
+        .collect();
     found.extend(command.get_subcommands().flat_map(examples));
     found
 }
@@ -221,14 +227,15 @@ fn substituted(line: &str) -> (String, Vec<String>) {
 }
 
 /// Returns the arguments of `planck` in a command, or `None` if the command does not run it. The
-/// name also occurs as that of a user, a service or a chart: no subcommand or option follows then.
+/// name is also that of a user, of a folder or of a chart, after which no subcommand follows.
 fn arguments(command: &[String]) -> Option<Vec<&str>> {
     let is_planck = |word: &String| word == "planck" || word.ends_with("/planck");
     let at = command.iter().position(is_planck)?;
     let arguments = command.get(at + 1..)?.iter().map(String::as_str);
     let arguments: Vec<&str> = arguments.take_while(|word| !is_redirection(word)).collect();
     let first = arguments.first()?;
-    (is_bare(first) || first.starts_with('-')).then_some(arguments)
+    let is_first = command.iter().take(at).all(|word| word.contains('='));
+    (is_bare(first) || first.starts_with('-') && is_first).then_some(arguments)
 }
 
 fn is_redirection(word: &str) -> bool {
