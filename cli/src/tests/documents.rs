@@ -244,7 +244,7 @@ fn is_redirection(word: &str) -> bool {
 }
 
 fn is_bare(word: &str) -> bool {
-    word.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+    !word.starts_with('-') && word.chars().all(|c| c.is_ascii_lowercase() || c == '-')
 }
 
 /// Looks up the subcommands and options that a span of prose names.
