@@ -33,7 +33,8 @@ fn pages_name_only_commands_and_options_that_exist() {
     for page in pages {
         let text = fs::read_to_string(root().join(&page)).unwrap();
         let about_options = ABOUT_OPTIONS.contains(&page.as_str());
-        found.extend(mistakes(&text, about_options).map(|mistake| format!("{page}: {mistake}")));
+        let mistakes = mistakes(&text, about_options).into_iter();
+        found.extend(mistakes.map(|mistake| format!("{page}: {mistake}")));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
@@ -71,6 +72,7 @@ $ planck doctor --strikt
 ```
 "#;
     let named: Vec<String> = mistakes(page, true)
+        .into_iter()
         .map(|mistake| mistake.split(": ").next().unwrap_or_default().into())
         .collect();
     assert_eq!(
@@ -129,7 +131,7 @@ fn examples(command: &Command) -> Vec<String> {
 
 /// Returns the mistakes of a page in its order. `about_options`: each span that is an option means
 /// an option of `planck`.
-fn mistakes(page: &str, about_options: bool) -> impl Iterator<Item = String> {
+fn mistakes(page: &str, about_options: bool) -> Vec<String> {
     let mut root = Planck::command();
     root.build();
     let mut found = Vec::new();
@@ -159,7 +161,7 @@ fn mistakes(page: &str, about_options: bool) -> impl Iterator<Item = String> {
             _ => (),
         }
     }
-    found.into_iter()
+    found
 }
 
 /// Returns the lines of a block that a person types, with continued lines joined.
