@@ -1,3 +1,5 @@
+mod documents;
+
 use clap::{CommandFactory as _, Parser as _};
 use planck_common::reply::{Code, Refusal};
 

@@ -30,7 +30,9 @@ const WARM_UP: usize = 200;
 /// Starts a sidecar at a nats-server of its own, and calls one of its tools: bare and through the
 /// runtime, in turns
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  planck bench sidecar")]
+#[command(after_help = "\
+Examples:
+  planck bench sidecar text-rust repeat '{\"text\":\"a\",\"times\":3}' -- target/release/examples/text-rust")]
 pub struct SidecarBench {
     /// The sidecar's name
     name: String,

@@ -168,6 +168,7 @@ fn interrupted_test_is_run_again() {
 #[test]
 fn other_examples_are_valid_scripts() {
     Script::parse(include_str!("../../../examples/scripts/hello.json")).unwrap();
+    Script::parse(include_str!("../../../examples/scripts/day.json")).unwrap();
 }
 
 /// The parser refuses unknown fields, so a wrong field name in the README fails this test.

@@ -53,7 +53,7 @@ section! {
 }
 
 section! {
-    /// The limits of all processes of one call. `docs/operations.md` shows which of them the kernel
+    /// The limits of all processes of one call. `docs/sandbox.md` shows which of them the kernel
     /// enforces, and where.
     ToolLimits {
         /// The maximum number of processes at one time. Threads are limited to 16 times as many.
