@@ -23,7 +23,7 @@ use std::{collections::VecDeque, ffi::OsString, io, time::Duration};
 
 use futures_util::FutureExt as _;
 use planck_common::{
-    CallId, SessionId,
+    CallId, Seq, SessionId,
     command::{Answer, ListWaits, WaitRow},
     event::Event,
     reply::Code,
@@ -78,6 +78,9 @@ pub struct Asker {
     /// Whether the log was read to its end. Before that, an event that belongs before a question on
     /// the screen may follow.
     is_caught_up: bool,
+    /// The number of the latest event that was shown. A wait that was opened by a later one is asked
+    /// about after the events before it, such as the text of the same message.
+    shown: Seq,
     open: Option<OpenQuestion>,
 }
 
@@ -130,6 +133,7 @@ impl Asker {
             next: VecDeque::new(),
             look_at: Some(Instant::now()),
             is_caught_up: false,
+            shown: 0,
             open: None,
         }
     }
@@ -137,6 +141,11 @@ impl Asker {
     /// Returns what was typed before a question took keys.
     pub fn typed_ahead(self) -> TypedAhead {
         self.typing.into_ahead()
+    }
+
+    /// Says that the events up to this number were shown already.
+    pub fn begin_after(&mut self, shown: Seq) {
+        self.shown = shown;
     }
 
     /// Looks for waits soon, for example because an abort may have left some open.
@@ -172,6 +181,7 @@ impl Asker {
             }
             return Ok(());
         };
+        self.shown = self.shown.max(envelope.seq.unwrap_or_default());
         let is_over = match envelope.event().and_then(Result::ok) {
             Some(Event::WaitOpened(wait)) => self.is_open(&wait.id),
             Some(Event::WaitClosed(closed)) => {
@@ -289,6 +299,8 @@ impl Asker {
                 return Ok(());
             }
         }
+        // The event that opened such a wait makes the asker look again.
+        self.next.retain(|wait| wait.seq <= self.shown);
         while let Some(wait) = self.next.pop_front() {
             if let Some(dialog) = Dialog::of(wait, self.by.clone(), self.editor.is_some()) {
                 return Ok(self.begin(dialog, sink)?);

@@ -18,7 +18,7 @@ Examples:
   PLANCK_NODE_NAME=worker-2 planck node --nats nats://db1:4222 --store postgres://db1/planck
   planck node --alone                        # without NATS
 
-`planck nodes` looks at the nodes of a cluster; `planck config show` lists the settings of a node.")]
+`planck nodes ls` lists the nodes of a cluster; `planck config show` lists the settings of a node.")]
 pub struct NodeArgs {
     /// Serve without NATS, for this process alone
     #[arg(long)]
@@ -82,9 +82,11 @@ pub(super) async fn until_left(
         patience = running.must_drain() => patience,
         why = running.must_end() => anyhow::bail!("node {} is out of its cluster and stopped everything: {why}", running.node().id()),
     };
-    tracing::info!(
-        "leaving: running work continues on other nodes; a second signal stops this node at once"
-    );
+    let rest = match config.nats.url {
+        Some(_) => "running work continues on other nodes",
+        None => "running work ends here, and continues when a node of this store starts again",
+    };
+    tracing::info!("leaving: {rest}; a second signal stops this node at once");
     tokio::select! {
         () = running.shut_down(patience) => Ok(Exit::Done),
         () = signals.next() => Ok(Exit::Failed),

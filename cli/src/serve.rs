@@ -2,7 +2,7 @@
 
 pub mod own_key;
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{io, net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
@@ -45,7 +45,7 @@ pub struct ServeArgs {
     #[arg(long)]
     front_only: bool,
     /// The address to listen on, in place of `http.listen`
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = to_address)]
     listen: Option<SocketAddr>,
 }
 
@@ -206,6 +206,11 @@ async fn serve(
         true => None,
         false => Some(Box::pin(node::open(config)).await?),
     };
+    if running.is_some() && node::default_model(config).is_none() {
+        tracing::warn!(
+            "there is no default model: only a team whose members name their models can start; `planck doctor` says what is missing"
+        );
+    }
     let commands = running
         .as_ref()
         .and_then(|running| for_commands(config, running));
@@ -231,9 +236,24 @@ async fn serve(
 }
 
 async fn bind(address: SocketAddr, key: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address} ({key})"))
+    TcpListener::bind(address).await.map_err(|error| {
+        let is_taken = error.kind() == io::ErrorKind::AddrInUse;
+        let way_out = match is_taken {
+            true => "; end the program that listens there, maybe another `planck serve`, or name another address",
+            false => "",
+        };
+        anyhow::anyhow!("cannot listen on {address} ({key}): {error}{way_out}")
+    })
+}
+
+/// Reads the value of `--listen`.
+fn to_address(text: &str) -> Result<SocketAddr, String> {
+    let by_name = text.strip_prefix("localhost:");
+    let address = by_name.map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
+    address.parse().map_err(|_| match text.parse::<u16>() {
+        Ok(port) => format!("an IP address is missing; write 127.0.0.1:{port}"),
+        Err(_) => "write an IP address with a port, like 127.0.0.1:8400".into(),
+    })
 }
 
 async fn ended(listener: JoinHandle<()>) {
@@ -309,4 +329,34 @@ fn made_key(name: &str, role: Role) -> Result<String, UsageError> {
          for ~/.planck/config.toml:\n\n  [[http.keys]]\n  name = \"{name}\"\n  hash = \"{hash}\"\n  role = \"{role}\"\n\n\
          or in the environment:\n\n  PLANCK_HTTP_KEYS='[{{\"name\":\"{name}\",\"hash\":\"{hash}\",\"role\":\"{role}\"}}]'\n"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn value_of_listen_without_an_ip_address_gets_one_as_advice() {
+        let local = "127.0.0.1:8401".parse();
+        assert_eq!(to_address("127.0.0.1:8401").ok(), local.clone().ok());
+        assert_eq!(to_address("localhost:8401").ok(), local.ok());
+        for (wrong, advice) in [
+            ("8401", "write 127.0.0.1:8401"),
+            ("host:8401", "like 127.0.0.1:8400"),
+        ] {
+            let error = to_address(wrong).unwrap_err();
+            assert!(error.contains(advice), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn taken_address_is_named_with_the_way_out() {
+        let taken = bind(([127, 0, 0, 1], 0).into(), "http.listen").await;
+        let address = taken.as_ref().unwrap().local_addr().unwrap();
+        let error = bind(address, "http.listen").await.unwrap_err().to_string();
+        assert!(
+            error.contains(&address.to_string()) && error.contains("another `planck serve`"),
+            "{error}"
+        );
+    }
 }

@@ -17,6 +17,7 @@ pub use sent::Sent;
 pub use sink::Sink;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
+    sync::mpsc,
     time::sleep,
 };
 
@@ -103,6 +104,7 @@ pub async fn watch(
         let next = tokio::select! {
             event = watching.follow.next() => watching.shown(event)?,
             found = &mut watching.work => watching.found(found)?,
+            Some(error) = watching.delays.recv() => watching.delayed(error)?,
             () = is_late(watching.ended.is_some()) => Next::Leave,
             () = next_second(watching.sink.shows_time()) => {
                 watching.sink.tick()?;
@@ -168,6 +170,8 @@ struct Watching<'a> {
     follow: Follow,
     /// A node's answer when the work is over.
     work: BoxFuture<'static, Result<Outcome, ClientError>>,
+    /// Why the nodes are asked again for this answer or for the log.
+    delays: mpsc::Receiver<ClientError>,
     /// The node's answer, once there is one.
     ended: Option<Outcome>,
     /// The number of the latest event that was shown.
@@ -185,15 +189,21 @@ impl<'a> Watching<'a> {
         on_wait: &'a mut OnWait,
     ) -> anyhow::Result<Self> {
         let session = &sent.session;
-        let follow = client.follow(session, sent.from).await?;
+        // The sink places the notice between lines. Written at once, it could break a sentence.
+        let (retried, delays) = mpsc::channel(1);
+        let quiet = client.clone().with_retry_notice(move |error| {
+            let _told_already = retried.try_send(error.clone());
+        });
+        let follow = quiet.follow(session, sent.from).await?;
         let info = client.session(session).await?;
         sink.learn_names(&info);
-        if let OnWait::Ask(_) = on_wait {
+        if let OnWait::Ask(asker) = on_wait {
+            asker.begin_after(sent.from - 1);
             sink.ask_here();
         }
         let leaves = matches!(on_wait, OnWait::Leave);
         let (session_id, prompt) = (session.clone(), sent.prompt.clone());
-        let work = end_of_work(client.clone(), session_id, prompt, leaves).boxed();
+        let work = end_of_work(quiet, session_id, prompt, leaves).boxed();
         Ok(Self {
             client,
             session,
@@ -202,6 +212,7 @@ impl<'a> Watching<'a> {
             on_wait,
             follow,
             work,
+            delays,
             ended: None,
             seen: sent.from - 1,
             interrupts: 0,
@@ -247,6 +258,13 @@ impl<'a> Watching<'a> {
             }
         }
         Ok(self.leave_if_shown())
+    }
+
+    /// Shows the first failure to ask a node. Later ones of a watch are not shown.
+    fn delayed(&mut self, error: ClientError) -> anyhow::Result<Next> {
+        self.delays.close();
+        self.sink.show(&FollowEvent::Retrying(error))?;
+        Ok(Next::Continue)
     }
 
     /// Ends the watch if the work has ended and all its events were shown.

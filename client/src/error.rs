@@ -29,7 +29,7 @@ pub enum ClientError {
 fn way_out(error: &BusError) -> &'static str {
     match error {
         BusError::TimedOut { .. } => {
-            "; a node may be dead or overloaded, and `planck nodes` shows them all"
+            "; a node may be dead or overloaded, and `planck nodes ls` shows them all"
         }
         BusError::NoResponders(_)
         | BusError::TooLarge { .. }

@@ -28,6 +28,9 @@ use super::{
 const PAGE: u32 = 500;
 /// The pause before the log is read again after a failure.
 const PAUSE: Duration = Duration::from_secs(2);
+/// The maximum number of live events that are held until the log was read to its end. If there are
+/// more, the oldest are dropped: the snapshots have their text.
+const MOST_HELD: usize = 1_024;
 
 /// An item from a follower.
 #[derive(Debug, Clone)]
@@ -71,6 +74,8 @@ impl FollowEvent {
 /// - An event is returned when it is published, and compared with the log when a turn ends or a
 ///   `head` is published. An event that is not in the log is retracted. The end of a turn, of an
 ///   agent or of a session is returned from the log only, so it is never retracted.
+/// - Live events come after the log that was there at the start, even if they are published before
+///   it is read.
 /// - Deltas of a reply are returned only if they continue the text that was returned before. A
 ///   follower that joins in the middle of a reply first gets the reply so far.
 ///
@@ -85,6 +90,8 @@ pub struct Follow {
     published: BoxStream<'static, Delivery>,
     work: Option<BoxFuture<'static, FetchResult>>,
     queue: VecDeque<FollowEvent>,
+    /// Live events that were published before the log was read to its end, or `None` once it was.
+    held: Option<VecDeque<Envelope>>,
     joined: bool,
     is_retrying: bool,
     lost: Option<ClientError>,
@@ -145,6 +152,7 @@ impl Follow {
             published,
             work: None,
             queue: VecDeque::new(),
+            held: Some(VecDeque::new()),
             joined: false,
             is_retrying: false,
             lost: None,
@@ -227,6 +235,13 @@ impl Follow {
     fn published(&mut self, delivery: &Delivery) {
         let now = self.now();
         if let Ok(event) = serde_json::from_slice::<Envelope>(&delivery.payload) {
+            if let Some(held) = self.held.as_mut().filter(|_| event.seq.is_none()) {
+                if held.len() == MOST_HELD {
+                    held.pop_front();
+                }
+                held.push_back(event);
+                return;
+            }
             let returned = self.reader.published(event, now);
             self.give(returned);
         } else if let Ok(head) = serde_json::from_slice::<SessionHead>(&delivery.payload) {
@@ -270,6 +285,10 @@ impl Follow {
                     .flat_map(|snapshot| self.reader.snapshot(snapshot))
                     .collect();
                 self.give(returned);
+                for event in self.held.take().into_iter().flatten() {
+                    let returned = self.reader.published(event, now);
+                    self.give(returned);
+                }
                 self.queue.push_back(FollowEvent::CaughtUp);
             }
         }

@@ -8,16 +8,18 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use planck_common::{
-    AgentId, NodeId, SessionId,
+    AgentId, NodeId, SessionId, TeamId,
     command::{InputMode, Prompt, Start},
     reply::{Code, Refusal, encode},
-    subject::Address,
+    subject::{Address, Topic},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Client, ClientError};
-use planck_bus::{Bus, BusError, CommandHandler, Delivery, Published, ServiceGuard};
+use super::{Client, ClientError, FollowEvent};
+use planck_bus::{
+    Bus, BusError, CommandHandler, Delivery, MemoryBus, MemoryHub, Published, ServiceGuard,
+};
 
 /// A bus that answers with prepared replies and records the requests.
 #[derive(Default)]
@@ -271,6 +273,45 @@ fn only_a_lost_reply_leaves_open_whether_a_command_was_executed() {
 fn error_of_a_lost_reply_names_the_command_and_the_way_out() {
     assert_eq!(
         ClientError::Unreachable(timed_out()).to_string(),
-        "no answer from x within 1s; a node may be dead or overloaded, and `planck nodes` shows them all"
+        "no answer from x within 1s; a node may be dead or overloaded, and `planck nodes ls` shows them all"
     );
+}
+
+#[tokio::test]
+async fn live_event_comes_after_the_log_that_is_read_later() {
+    let (session, agent) = (SessionId::mint(), AgentId::mint());
+    let event = |seq: Option<i64>, kind: &str, data: Value| {
+        json!({
+            "v": 1, "type": kind, "agent_id": agent, "session_id": session,
+            "team_id": TeamId::mint(), "node_id": NodeId::mint(), "epoch": 1, "seq": seq,
+            "prev": seq.map(|seq| seq - 1), "turn": 1, "request": 1,
+            "at": "2026-11-27T12:00:00Z", "data": data,
+        })
+    };
+    let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new(MemoryHub::new()));
+    let log = event(Some(1), "turn_start", json!({"index": 1, "inputs": []}));
+    let answer: CommandHandler = Arc::new(move |command, _| {
+        let page = json!({"events": [log], "next": 2, "head": 1}).to_string();
+        Box::pin(async move {
+            match command.to_string().ends_with(".events") {
+                true => Ok(page),
+                false => Err(Refusal::new(Code::NotFound, "no")),
+            }
+        })
+    });
+    let _serving = bus.serve(&NodeId::mint(), answer).await.unwrap();
+
+    let mut follow = Client::over(bus.clone()).follow(&session, 1).await.unwrap();
+    let progress = json!({"call_id": "c", "message": "half", "percent": 50});
+    let live = event(None, "tool_progress", progress).to_string();
+    bus.publish(Topic::Session(&session).to_string(), live.into());
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        seen.push(match follow.next().await.unwrap() {
+            FollowEvent::Durable(event) | FollowEvent::Live(event) => event.kind,
+            FollowEvent::CaughtUp => "caught up".into(),
+            other @ (FollowEvent::Retracted(_) | FollowEvent::Retrying(_)) => format!("{other:?}"),
+        });
+    }
+    assert_eq!(seen, ["turn_start", "tool_progress", "caught up"]);
 }

@@ -63,7 +63,10 @@ function App() {
     document.title = `${waiting ? `(${waiting}) ` : ""}${page.title} · Planck`;
   }, [page, waiting]);
   useEffect(() => {
-    if (!isFirst.current) main.current.focus({ preventScroll: true });
+    if (!isFirst.current) {
+      setDialog(undefined); // A form that stays open would cover the page to which the person went.
+      main.current.focus({ preventScroll: true });
+    }
     isFirst.current = false;
   }, [page]);
   useKeys(useMemo(() => ({

@@ -33,6 +33,7 @@ export function Commands({ commands }) {
 function Command({ command }) {
   return html`<li>
     <code tabindex="0">${command}</code>
+    ${command.startsWith("nats ") && html`<span class="muted">with NATS</span>`}
     <${CopyButton} text=${command} what=${command} />
   </li>`;
 }

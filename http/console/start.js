@@ -7,6 +7,8 @@ import { useAction } from "./live.js";
 import { Dialog, ProblemNote } from "./parts.js";
 
 const DIR = "planck.dir";
+/** The names of sessions. Browsers read a pattern with the flag `v`, which allows no bare "-" after a range. */
+const NAME = "([a-z0-9]|-){1,64}";
 
 export function StartDialog({ onClose, onStarted }) {
   const [choices, setChoices] = useState({ teams: [], workspaces: [] });
@@ -46,7 +48,7 @@ export function StartDialog({ onClose, onStarted }) {
         <option value="">none: an absolute directory</option>
       </select></label>`}
       <label class="field"><span>Directory${form.place ? " in the workspace" : " (absolute)"}</span><input name="dir" class="mono" value=${form.dir} onInput=${set("dir")} placeholder=${form.place ? "." : "where `planck serve` was started"} /></label>
-      <label class="field"><span>Name, if you want to choose it</span><input name="name" pattern="[a-z0-9-]{1,64}" title="1 to 64 of a-z, 0-9 and -" value=${form.name} onInput=${set("name")} /></label>
+      <label class="field"><span>Name, if you want to choose it</span><input name="name" pattern=${NAME} title="1 to 64 of a-z, 0-9 and -" value=${form.name} onInput=${set("name")} /></label>
       ${describeTeam(choices.teams.find((team) => team.name === form.team))}
       <p class="muted full">The same: <code>${command(form)}</code></p>
       <div class="full"><${ProblemNote} problem=${action.problem} /></div>
@@ -75,6 +77,7 @@ function command(form) {
     form.place && `--workspace ${quoted(form.place)}`,
     form.dir && `--dir ${quoted(form.dir)}`,
     form.permissions !== "auto" && `--permissions ${form.permissions}`,
+    form.name && `--session ${quoted(form.name)}`,
   ].filter(Boolean);
   return ["planck run", ...options, quoted(form.prompt.trim().split("\n")[0] || "PROMPT")].join(" ");
 }

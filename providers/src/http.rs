@@ -152,7 +152,7 @@ async fn begin(call: HttpCall) -> Result<Box<ReadingBody>, Failure> {
             times.first_byte.as_secs_f64()
         ))
         .into()),
-        Ok(Err(error)) => Err(refusal::unsent(error, &destination.way()).into()),
+        Ok(Err(error)) => Err(refusal::unsent(error, &wording.name, &destination).into()),
         Ok(Ok(response)) => accepted(response, times, &destination).await,
     };
     match response {

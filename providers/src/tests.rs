@@ -513,20 +513,28 @@ async fn a_silent_server_runs_into_a_deadline() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_a_passing_failure() {
-    let server = Server::start(Script::new()).await.unwrap();
-    let (llm, model) = (llm(&server, Times::default()), model(&server, "openai"));
-    server.stop().await.unwrap();
-    let provider = llm.provider(&model).unwrap();
-    let failure = ask(&http(), &*provider, head("m", json!({})), &[user("go")])
-        .await
-        .unwrap_err();
-    assert_eq!(failure.kind, FailureKind::Transient);
-    assert!(
-        failure
-            .message
-            .starts_with("openai: cannot connect to http://127.0.0.1"),
-        "{failure}"
-    );
+    for (name, advice) in [
+        (
+            "openai",
+            "; nothing listens there: start the server, or set OPENAI_BASE_URL to its address",
+        ),
+        (
+            "ollama",
+            "; nothing listens there: start it with `ollama serve`, or set OLLAMA_HOST to its address",
+        ),
+    ] {
+        let server = Server::start(Script::new()).await.unwrap();
+        let (llm, model) = (llm(&server, Times::default()), model(&server, name));
+        server.stop().await.unwrap();
+        let provider = llm.provider(&model).unwrap();
+        let failure = ask(&http(), &*provider, head("m", json!({})), &[user("go")])
+            .await
+            .unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Transient);
+        let expected = format!("{name}: cannot connect to http://127.0.0.1");
+        assert!(failure.message.starts_with(&expected), "{failure}");
+        assert!(failure.message.ends_with(advice), "{failure}");
+    }
 }
 
 #[tokio::test]

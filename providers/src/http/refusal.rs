@@ -1,7 +1,7 @@
 //! Interprets answers that are not streams: HTTP statuses, error bodies, HTML pages of proxies, and
 //! failed connections.
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, io, time::Duration};
 
 use reqwest::{Response, StatusCode, header::LOCATION};
 use tokio::time::{Instant, timeout_at};
@@ -10,6 +10,7 @@ use super::{Destination, retry_after::retry_after};
 use crate::{
     complaint::{Complaint, kind_of_status},
     decode::{bounded, broken, garbled},
+    preset::Preset,
 };
 use planck_agent::model::{Failure, FailureKind};
 
@@ -100,7 +101,7 @@ fn by_status(
 }
 
 /// Returns the failure for a request that could not be sent or got no answer.
-pub fn unsent(error: reqwest::Error, way: &str) -> Failure {
+pub fn unsent(error: reqwest::Error, provider: &str, destination: &Destination) -> Failure {
     let kind = if error.is_builder() {
         FailureKind::Refused
     } else {
@@ -111,7 +112,46 @@ pub fn unsent(error: reqwest::Error, way: &str) -> Failure {
     } else {
         "no answer from"
     };
-    Failure::new(kind, format!("{what} {way}: {}", causes(error)))
+    let hint = match is_refused(&error) {
+        true => start_it(provider, destination),
+        false => String::new(),
+    };
+    let way = destination.way();
+    Failure::new(kind, format!("{what} {way}: {}{hint}", causes(error)))
+}
+
+/// Returns whether no program listens at the address.
+fn is_refused(error: &reqwest::Error) -> bool {
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let io = inner.downcast_ref::<io::Error>();
+        if io.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+            return true;
+        }
+        cause = inner.source();
+    }
+    false
+}
+
+/// Returns the hint for a server of the user's own that does not run, or runs elsewhere. A vendor's
+/// own address and a proxy are not for the user to start.
+fn start_it(provider: &str, destination: &Destination) -> String {
+    let preset = Preset::find(provider);
+    let is_vendors = preset.is_some_and(|preset| {
+        let own = preset.base_url.filter(|_| !preset.assumed);
+        own.is_some_and(|own| destination.address.starts_with(own))
+    });
+    if is_vendors || destination.proxy.is_some() {
+        return String::new();
+    }
+    let setting = preset
+        .and_then(|preset| preset.address_variable)
+        .map_or_else(|| format!("`providers.{provider}.base_url`"), str::to_owned);
+    let start = match provider {
+        "ollama" => "start it with `ollama serve`",
+        _ => "start the server",
+    };
+    format!("; nothing listens there: {start}, or set {setting} to its address")
 }
 
 /// Returns the failure for a connection that broke while the stream was read.
@@ -133,8 +173,10 @@ fn no_stream(body: &[u8]) -> HttpRefusal {
 const OTHER_WIRE: &str = "; set the provider's `wire` to \"responses\"";
 
 fn words(status: StatusCode) -> String {
-    let reason = status.canonical_reason().unwrap_or("unknown status");
-    format!("status {} {reason}", status.as_u16())
+    match status.canonical_reason() {
+        Some(reason) => format!("status {} {reason}", status.as_u16()),
+        None => format!("status {}", status.as_u16()),
+    }
 }
 
 fn hint(

@@ -25,6 +25,24 @@ export function session_is_started_and_answered({ address }) {
   });
 }
 
+export function form_checks_a_name_and_is_closed_by_a_change_of_page({ address }) {
+  return withBrowser(async (context) => {
+    const page = await open(context, address);
+    await page.getByRole("button", { name: "New session" }).first().click();
+    const dialog = page.getByRole("dialog");
+    const name = dialog.getByLabel("Name");
+    const fits = () => name.evaluate((input) => input.checkValidity());
+    await name.fill("My session");
+    assert.equal(await fits(), false);
+    await name.fill("my-session-2");
+    assert.equal(await fits(), true);
+    await dialog.getByText("planck run --session my-session-2 PROMPT").waitFor();
+    await page.evaluate(() => { location.hash = "#/waits"; });
+    await dialog.waitFor({ state: "detached" });
+    assert.deepEqual(page.errors, []);
+  });
+}
+
 export function markup_of_models_and_tools_stays_text({ address }) {
   return withBrowser(async (context) => {
     const page = await open(context, address);

@@ -27,7 +27,8 @@ const ASKS: &str = "? help › ";
 const CTRL_D: &str = "\x04";
 
 fn script() -> Script {
-    let write = || Reply::call("write", json!({ "path": "out.txt", "content": "hello\n" }));
+    let arguments = json!({ "path": "out.txt", "content": "hello\n" });
+    let write = || Reply::text("I write it.").and_call("write", arguments.clone());
     let slowly = Reply::text("Let me think. ".repeat(8))
         .and_call("write", json!({ "path": "out.txt", "content": "hello\n" }))
         .pace(Pace::per_second(10.0).chunk(4));
@@ -139,6 +140,11 @@ async fn question_is_answered_where_it_appears() -> Result<()> {
         assert!(
             asked.contains("? write out.txt · 1 line") && asked.contains("+ hello"),
             "{asked:?}"
+        );
+        let (text, question) = asked.split_once("? write").unwrap_or_default();
+        assert!(
+            text.contains("I write it.") && !question.contains("? write"),
+            "the question comes once, after the text before it: {asked:?}"
         );
         assert!(
             !asked.contains("planck answer"),

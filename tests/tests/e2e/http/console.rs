@@ -238,6 +238,7 @@ async fn solo(cases: &[&str]) -> Result<()> {
 async fn person_starts_sessions_and_answers_waits() -> Result<()> {
     solo(&[
         "session_is_started_and_answered",
+        "form_checks_a_name_and_is_closed_by_a_change_of_page",
         "markup_of_models_and_tools_stays_text",
         "two_tabs_answer_one_approval_once",
         "wait_says_who_asks_and_why_and_stays_in_the_history",
