@@ -23,6 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How similar an unknown field of a [`WireBody`] is to a known one if it is meant to be that one.
 const MISSPELT: f64 = 0.95;
 
+/// Fields of one route with the name that another route has for the same thing.
+const TWINS: [(&str, &str); 2] = [("prompt", "text"), ("text", "prompt")];
+
 /// The JSON object in the body of a command. An empty body counts as `{}`. Unknown fields are refused,
 /// because without its misspelt field a command does something else.
 pub struct JsonBody<T>(pub T);
@@ -75,10 +78,16 @@ fn check_fields(bytes: &[u8], known: &[&str], similar: f64) -> Result<(), Proble
         let Some(nearest) = nearest.filter(|nearest| likeness(nearest) >= similar) else {
             continue;
         };
+        let twin = TWINS
+            .iter()
+            .find(|(elsewhere, here)| elsewhere == name && known.contains(here));
+        let meant = twin
+            .map(|(_, here)| *here)
+            .or_else(|| Some(nearest).filter(|_| likeness(&nearest) > 0.75));
         let name: String = name.chars().take(80).collect();
-        let way_out = match likeness(&nearest) > 0.75 {
-            true => format!("did you mean `{nearest}`?"),
-            false => format!("known are {}", known.join(", ")),
+        let way_out = match meant {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("known are {}", known.join(", ")),
         };
         return Err(Problem::bad_request(format!(
             "the body has the unknown field `{name}`; {way_out}"
@@ -136,7 +145,8 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let mut body = serde_json::Deserializer::from_slice(bytes);
     let read = serde_path_to_error::deserialize(&mut body);
     let read = read.map_err(|error| match error.path().to_string() {
-        path if path == "." => error.into_inner().to_string(),
+        // An unfinished body ends at no field.
+        path if path == "." || path == "?" => error.into_inner().to_string(),
         path => format!("`{path}`: {}", error.into_inner()),
     });
     read.and_then(|read| body.end().map(|()| read).map_err(|error| error.to_string()))
@@ -211,6 +221,7 @@ mod tests {
                 "`members[0].tools`: ",
             ),
             (r#"{"prompt":"a"} {}"#, "trailing characters"),
+            (r#"{"prompt":"a""#, "the body cannot be read: EOF"),
         ] {
             let problem = parse::<Start>(body.as_bytes()).unwrap_err();
             assert!(problem.detail().contains(place), "{}", problem.detail());
@@ -239,6 +250,18 @@ mod tests {
                 "`permision`; did you mean `permissions`?",
             ),
             ("Start", r#"{"xyz":1}"#, 0.0, "`xyz`; known are "),
+            (
+                "Start",
+                r#"{"text":"a"}"#,
+                0.0,
+                "`text`; did you mean `prompt`?",
+            ),
+            (
+                "Prompt",
+                r#"{"prompt":"a"}"#,
+                0.0,
+                "`prompt`; did you mean `text`?",
+            ),
             ("Because", r#"{"to":1}"#, 0.0, "`to`; known are reason"),
             (
                 "UiChatRequest",

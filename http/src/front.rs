@@ -6,6 +6,7 @@ use axum::{
     Router,
     http::{StatusCode, Uri},
     middleware,
+    response::{IntoResponse as _, Response},
 };
 use planck_client::Client;
 use planck_common::{SessionId, command::Start, spec::LOCAL};
@@ -236,12 +237,15 @@ impl Front {
     }
 }
 
-async fn no_route(uri: Uri) -> Problem {
-    Problem::not_found(format!(
-        "there is no `{}` here; `{}` lists the routes",
-        uri.path().chars().take(80).collect::<String>(),
-        v1::OPENAPI
-    ))
+async fn no_route(uri: Uri) -> Response {
+    let path: String = uri.path().chars().take(80).collect();
+    openai::misplaced(&path).unwrap_or_else(|| {
+        let what = format!(
+            "there is no `{path}` here; `{}` lists the routes",
+            v1::OPENAPI
+        );
+        Problem::not_found(what).into_response()
+    })
 }
 
 async fn no_method() -> Problem {

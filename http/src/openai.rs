@@ -20,7 +20,7 @@ use axum::{
     Router,
     extract::{FromRequest, FromRequestParts, Request},
     http::{HeaderMap, HeaderName, HeaderValue, Uri},
-    response::Response,
+    response::{IntoResponse as _, Response},
     routing::{any, get, post},
 };
 use planck_common::Timestamp;
@@ -71,6 +71,15 @@ async fn no_route(uri: Uri) -> ApiError {
     ))
 }
 
+/// Answers a request of a client of OpenAI's whose base URL is wrong, in the form that it shows.
+pub(crate) fn misplaced(path: &str) -> Option<Response> {
+    let ends = ["completions", "responses", "embeddings"];
+    ends.iter().any(|end| path.ends_with(end)).then(|| {
+        let what = format!("there is no `{path}` here; the base URL ends with `/openai/v1`");
+        ApiError::not_found(what).into_response()
+    })
+}
+
 /// A request with a JSON body, from a caller that may work with sessions.
 struct Call<T> {
     caller: Caller,
@@ -112,5 +121,25 @@ fn tell(response: &mut Response, session: &str, warnings: &[String]) {
     say(response, SESSION, session);
     if !warnings.is_empty() {
         say(response, WARNING, &warnings.join("; "));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::StatusCode;
+
+    use super::misplaced;
+
+    #[test]
+    fn wrong_base_url_is_told_in_the_form_of_the_client() {
+        for (path, is_openais) in [
+            ("v1/chat/completions", true),
+            ("v1/responses", true),
+            ("v1/session", false),
+        ] {
+            let answer = misplaced(path).map(|answer| answer.status());
+            let expected = is_openais.then_some(StatusCode::NOT_FOUND);
+            assert_eq!(answer, expected, "{path}");
+        }
     }
 }
