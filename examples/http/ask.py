@@ -49,6 +49,8 @@ def events(session, prompt, last):
 
 
 def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: python3 ask.py PROMPT")
     # With the same key a repeated request starts nothing more.
     key = {"Idempotency-Key": uuid.uuid4().hex}
     started = json.load(request("/v1/sessions", {}, key))
@@ -70,10 +72,13 @@ def main():
         elif event["type"] == "message" and data["message"]["role"] == "assistant":
             text = "".join(part["text"] for part in data["message"]["content"] if part["type"] == "text")
             # Deltas are not repeated for a client that was away.
-            print(text[len(shown) :] if text.startswith(shown) else f"\n{text}", end="", flush=True)
+            print(text[len(shown) :] if text.startswith(shown) else f"\n{text}", end="\n" if text else "", flush=True)
             shown = ""
-        elif event["type"] == "turn_end":
-            print(flush=True)
 
 
-main()
+try:
+    main()
+except urllib.error.HTTPError as error:
+    sys.exit(json.load(error)["detail"])
+except urllib.error.URLError as error:
+    sys.exit(f"no front answers at {BASE} ({error.reason}); `planck serve` starts one")

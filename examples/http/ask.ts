@@ -52,8 +52,8 @@ for await (const event of events(session_id, accepted.prompt_id, accepted.seq)) 
     const text: string = texts.map((part: any) => part.text).join("");
     // Deltas are not repeated for a client that was away.
     process.stdout.write(text.startsWith(shown) ? text.slice(shown.length) : `\n${text}`);
+    if (text) console.log();
     shown = "";
   }
-  if (event.type === "turn_end") console.log();
 }
 process.exit(0);

@@ -104,9 +104,11 @@ fn show(event: &Value, shown: &mut String) {
                 Some(more) => print!("{more}"),
                 None => print!("\n{text}"),
             }
+            if !text.is_empty() {
+                println!();
+            }
             shown.clear();
         }
-        Some("turn_end") => println!(),
         _ => {}
     }
 }
