@@ -31,6 +31,19 @@ const ELSEWHERE: [(&str, &str); 7] = [
     ),
 ];
 
+/// The same for words after a command of Planck.
+const AFTER: [(&str, &str, &str); 2] = [
+    (
+        "events",
+        "--session",
+        "planck session attach NAME shows the events of one session",
+    ),
+    ("serve", "--port", "planck serve --listen 127.0.0.1:PORT"),
+];
+
+/// The hint for a second word of a prompt.
+const QUOTES: &str = "quotes make several words one prompt: planck run \"What is in this folder?\"";
+
 /// Prints the error in the arguments, or the help or version that the user asked for, and ends the
 /// process.
 pub fn exit(error: Error) -> ! {
@@ -80,7 +93,8 @@ fn with_suggestion(mut error: Error) -> Error {
     error
 }
 
-/// Returns the hint for a word or flag directly after `planck` that a similar program has.
+/// Returns the hint for a word or flag that a similar program has there, or that is a part of a
+/// prompt.
 fn from_elsewhere(error: &Error) -> Option<&'static str> {
     let word = match error.kind() == ErrorKind::UnknownArgument {
         true => error.get(ContextKind::InvalidArg),
@@ -90,8 +104,14 @@ fn from_elsewhere(error: &Error) -> Option<&'static str> {
         return None;
     };
     let planck = Planck::command();
-    if command_of(error, &planck).get_name() != planck.get_name() {
-        return None;
+    let command = command_of(error, &planck).get_name();
+    if command != planck.get_name() {
+        let is_word = error.kind() == ErrorKind::UnknownArgument && !word.starts_with('-');
+        let mut known = AFTER.iter();
+        return match known.find(|(after, name, _)| *after == command && name == word) {
+            Some((_, _, hint)) => Some(hint),
+            None => Some(QUOTES).filter(|_| command == "run" && is_word),
+        };
     }
     let known = ELSEWHERE.iter().find(|(name, _)| name == word);
     known.map(|(_, hint)| *hint)
@@ -161,6 +181,10 @@ mod tests {
             ("planck --resume", "planck chat --continue"),
             ("planck login", "planck init"),
             ("planck mcp", "planck sidecar new"),
+            ("planck run what is here", QUOTES),
+            ("planck run -q what is here", QUOTES),
+            ("planck events --session a", "planck session attach NAME"),
+            ("planck serve --port 8401", "--listen 127.0.0.1:PORT"),
         ] {
             let error = error_text(line);
             assert!(
