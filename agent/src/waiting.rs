@@ -288,8 +288,10 @@ impl Agent {
             ),
             WaitDecision::Deny => {
                 let by = answer.by.as_deref().unwrap_or("a person");
-                let reason = answer.reason.as_deref().unwrap_or("without a reason");
-                error(format!("not run: {by} denied it: {reason}"))
+                error(match answer.reason.as_deref() {
+                    Some(reason) => format!("not run: {by} denied it: {reason}"),
+                    None => format!("not run: {by} denied it, without a reason"),
+                })
             }
             WaitDecision::Expired => {
                 let why = answer.reason.as_deref();

@@ -36,7 +36,7 @@ A line that begins with a space is no command.
 pub enum SlashCommand<'a> {
     Help,
     Model(Option<&'a str>),
-    Permissions,
+    Permissions(Option<&'a str>),
     Team,
     Session,
     Abort,
@@ -74,7 +74,7 @@ impl<'a> SlashCommand<'a> {
         Some(match name {
             "help" => Self::Help,
             "model" => Self::Model(argument),
-            "permissions" => Self::Permissions,
+            "permissions" => Self::Permissions(argument),
             "team" => Self::Team,
             "session" => Self::Session,
             "abort" => Self::Abort,
@@ -95,7 +95,14 @@ impl<'a> SlashCommand<'a> {
                 say(&(model::list(&models) + &now + "change it with /model P:ID\n"))?;
             }
             Self::Model(Some(model)) => change_model(client, talk, model).await?,
-            Self::Permissions => say(&permissions::of_session(client, &talk.id).await?)?,
+            Self::Permissions(wanted) => {
+                say(&permissions::of_session(client, &talk.id).await?)?;
+                if wanted.is_some() {
+                    say(
+                        "they stay as the session was started; another one starts with `planck chat --permissions MODE`\n",
+                    )?;
+                }
+            }
             Self::Team => say(&agents(&client.session(&talk.id).await?.agents))?,
             Self::Session => say(&about(&client.session(&talk.id).await?))?,
             Self::Abort => match client

@@ -233,6 +233,10 @@ async fn a_chat_says_what_is_permitted_and_what_answers_allowed() -> Result<()> 
         .await?;
     assert!(shown.contains("mode careful"), "{shown:?}");
     chat.terminal.until("edit").await?;
+    chat.line("/permissions auto").await?;
+    chat.terminal
+        .until("planck chat --permissions MODE")
+        .await?;
     chat.quit().await?;
     Ok(())
 }
