@@ -108,7 +108,7 @@ pub async fn connect(options: &NatsOptions) -> Result<NatsLink, BusError> {
 }
 
 async fn try_connect(options: &NatsOptions, servers: &[ServerAddr]) -> Result<NatsLink, BusError> {
-    let events = Arc::new(LinkEvents::new());
+    let events = Arc::new(LinkEvents::new(shown(servers)));
     let settings = with_user(settings(options, events.clone()).await?, servers);
     let client = settings
         .connect(without_users(servers))
@@ -255,8 +255,11 @@ fn reconnect_delay(attempts: usize) -> Duration {
 }
 
 fn absent(url: &str, why: &str) -> BusError {
+    let port = url.rsplit_once(':').map(|(_, port)| port);
+    let port = port.filter(|port| *port != "4222");
+    let port = port.map_or_else(String::new, |port| format!(" -p {port}"));
     BusError::Away(format!(
-        "no server answers at {url} ({why}); start one with `nats-server -js -a 127.0.0.1`, or set NATS_URL"
+        "no server answers at {url} ({why}); start one with `nats-server -js -a 127.0.0.1{port}`, or set NATS_URL"
     ))
 }
 
@@ -379,6 +382,20 @@ fn no_jetstream(why: &str) -> BusError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn advice_about_an_absent_server_starts_one_on_its_port() {
+        for (url, command) in [
+            ("nats://127.0.0.1:4222", "`nats-server -js -a 127.0.0.1`"),
+            (
+                "nats://[::1]:4922",
+                "`nats-server -js -a 127.0.0.1 -p 4922`",
+            ),
+        ] {
+            let error = absent(url, "not in time").to_string();
+            assert!(error.contains(command), "{error}");
+        }
+    }
 
     #[test]
     fn only_the_seed_of_a_user_is_accepted() {

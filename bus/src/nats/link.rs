@@ -40,13 +40,16 @@ pub struct NatsLink {
 /// wait for them.
 #[derive(Debug)]
 pub struct LinkEvents {
+    /// The addresses of the servers, without users and passwords.
+    servers: String,
     changed: Notify,
     denied: broadcast::Sender<String>,
 }
 
 impl LinkEvents {
-    pub fn new() -> Self {
+    pub fn new(servers: String) -> Self {
         Self {
+            servers,
             changed: Notify::new(),
             denied: broadcast::channel(64).0,
         }
@@ -56,8 +59,10 @@ impl LinkEvents {
     /// a change of the link.
     pub fn on(&self, event: &Event) {
         match event {
-            Event::Connected => tracing::info!("connected to NATS"),
-            Event::Disconnected => tracing::warn!("the connection to NATS is down"),
+            Event::Connected => tracing::info!(servers = self.servers, "connected to NATS"),
+            Event::Disconnected => {
+                tracing::warn!(servers = self.servers, "the connection to NATS is down");
+            }
             Event::LameDuckMode => tracing::info!("the NATS server is about to stop"),
             Event::SlowConsumer(subscription) => {
                 tracing::warn!(
