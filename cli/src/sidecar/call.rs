@@ -1,19 +1,26 @@
 //! `planck sidecar call`: calls a tool once, without an agent.
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use clap::Args;
-use planck_bus::Bus;
-use planck_common::{AgentId, CallId, SessionId, SidecarId, TeamId};
+use planck_bus::{Bus, BusError};
+use planck_common::{
+    AgentId, CallId, SessionId, SidecarId, TeamId,
+    service::{ServiceEndpoint, ServiceInfo},
+    sidecar::metadata,
+    subject::NODE_SERVICE,
+};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    exit::{Exit, UsageError},
+    exit::{Exit, NotFound, UsageError},
     link::to_nats,
+    mistyped::nearest,
     output::{data, warn},
     place::ConfigPlace,
 };
@@ -56,7 +63,9 @@ impl CallArgs {
         let bus = to_nats(&config, "planck client")
             .await?
             .ok_or_else(|| UsageError("sidecars are on NATS; set NATS_URL".into()))?;
-        wait_for(&bus, &self.name).await;
+        if let Ok(found) = wait_for(&bus, &self.name).await {
+            check_offered(&bus, &found, &self.name, &self.tool).await?;
+        }
         let (prefix, cancel) = (prefix(&config)?, CancellationToken::new());
         let called = sidecar::call_tool(
             &bus,
@@ -85,21 +94,70 @@ impl CallArgs {
 }
 
 /// Waits for a limited time until an instance of a sidecar answers, because it may have been started
-/// just before. The call itself says if there is none.
-async fn wait_for(bus: &Arc<dyn Bus>, sidecar: &str) {
-    let is_missing = async || {
-        let found = bus.services(Some(sidecar), QUIET).await;
-        found.is_ok_and(|found| found.is_empty())
-    };
+/// just before. Returns the descriptions of its instances, or none if the time is over.
+async fn wait_for(bus: &Arc<dyn Bus>, sidecar: &str) -> Result<Vec<ServiceInfo>, BusError> {
     let until = Instant::now() + START;
     let mut has_told = false;
-    while is_missing().await && Instant::now() < until {
+    loop {
+        let found = services(bus, Some(sidecar)).await?;
+        if !found.is_empty() || Instant::now() >= until {
+            return Ok(found);
+        }
         if !std::mem::replace(&mut has_told, true) {
             warn(&format!(
                 "planck: waiting {} s for an instance of `{sidecar}`",
                 START.as_secs()
             ));
         }
+    }
+}
+
+/// Returns the descriptions of services. A description that cannot be read is left out.
+async fn services(bus: &Arc<dyn Bus>, name: Option<&str>) -> Result<Vec<ServiceInfo>, BusError> {
+    let answers = bus.services(name, QUIET).await?;
+    let read = answers.iter().map(|answer| serde_json::from_slice(answer));
+    Ok(read.filter_map(Result::ok).collect())
+}
+
+/// Returns an error with a similar name if no instance answers or none has the tool.
+async fn check_offered(
+    bus: &Arc<dyn Bus>,
+    found: &[ServiceInfo],
+    sidecar: &str,
+    tool: &str,
+) -> Result<(), NotFound> {
+    if found.is_empty() {
+        let all = services(bus, None).await.unwrap_or_default();
+        let others = all.iter().map(|info| info.name.as_str());
+        let others = others.filter(|name| *name != NODE_SERVICE);
+        let way_out = way_out(sidecar, others, "`planck sidecar ls` lists the sidecars");
+        let what = format!("no instance of the sidecar `{sidecar}` answers; {way_out}");
+        return Err(NotFound(what));
+    }
+    let endpoints = found.iter().flat_map(|info| &info.endpoints);
+    let is_tool = |endpoint: &&ServiceEndpoint| {
+        let kind = endpoint.metadata.get(metadata::KIND);
+        kind.is_some_and(|kind| kind == metadata::TOOL)
+    };
+    let tools: BTreeSet<&str> = endpoints
+        .filter(is_tool)
+        .filter_map(|endpoint| endpoint.subject.rsplit('.').next())
+        .collect();
+    if tools.contains(tool) {
+        return Ok(());
+    }
+    let known: Vec<&str> = tools.iter().copied().collect();
+    let known = format!("it has {}", known.join(", "));
+    let way_out = way_out(tool, tools, &known);
+    Err(NotFound(format!(
+        "the sidecar `{sidecar}` has no tool `{tool}`; {way_out}"
+    )))
+}
+
+fn way_out<'a>(word: &str, names: impl IntoIterator<Item = &'a str>, otherwise: &str) -> String {
+    match nearest(word, names) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => otherwise.to_owned(),
     }
 }
 

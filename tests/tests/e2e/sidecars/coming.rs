@@ -239,11 +239,16 @@ async fn the_command_line_lists_and_calls_sidecars() -> Result<()> {
         (0, r#"{"a":1}"#),
         "{called:?}"
     );
-    let nobody = planck(&["sidecar", "call", "nobody", "echo"]).await?;
-    assert!(
-        nobody.code != 0 && nobody.err.contains("nobody is there"),
-        "{nobody:?}"
-    );
+    for (sidecar, tool, way_out) in [
+        ("miror", "echo", "did you mean `mirror`?"),
+        ("other", "echo", "`planck sidecar ls` lists the sidecars"),
+        ("mirror", "ecco", "did you mean `echo`?"),
+        ("mirror", "other", "it has echo"),
+    ] {
+        let missing = planck(&["sidecar", "call", sidecar, tool]).await?;
+        let (code, told) = (missing.code, missing.err.contains(way_out));
+        assert_eq!((code, told), (3, true), "{missing:?}");
+    }
     node.leave().await?;
     serving.end().await
 }
