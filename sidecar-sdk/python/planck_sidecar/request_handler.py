@@ -196,7 +196,10 @@ class RequestHandler:
     async def _in_slot(self, context: Context, work: Callable[[Context], Awaitable[Any]]) -> Any:
         async with self.slots:
             with within(context.traceparent):
-                return await work(context)
+                try:
+                    return await work(context)
+                except SystemExit as error:  # it would end the event loop, and with it the sidecar
+                    raise RuntimeError(f"the tool called sys.exit({error.code!r})") from error
 
     async def _watch(self, context: Context, task: asyncio.Task[Any], report: Report | None) -> Any:
         cancelling = asyncio.create_task(context.cancelled.wait())

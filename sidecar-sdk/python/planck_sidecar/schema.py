@@ -57,10 +57,10 @@ def fit_object(fields: dict[str, tuple[Any, bool]], value: Any, where: str) -> d
         raise Misfit(f"{where} must be an object")
     unknown = [name for name in value if name not in fields]
     if unknown:
-        raise Misfit(f"{where} has no `{unknown[0]}`; there are: {', '.join(fields)}")
+        raise Misfit(f"`{unknown[0]}` is not known in {where}; known are: {', '.join(fields)}")
     missing = [name for name, (_, needed) in fields.items() if needed and name not in value]
     if missing:
-        raise Misfit(f"{where} needs `{missing[0]}`")
+        raise Misfit(f"`{missing[0]}` is missing in {where}")
     return {name: fit(fields[name][0], given, f"`{name}`") for name, given in value.items()}
 
 

@@ -62,6 +62,10 @@ def make() -> Sidecar:
             raise RuntimeError("no miles")
         return place.name
 
+    @sidecar.tool()
+    async def leave() -> str:
+        sys.exit("bye")
+
     @sidecar.compactor()
     def head(conversation: Conversation) -> "Summary | Skip":
         keep_from = conversation.cut(2)
@@ -121,10 +125,12 @@ class Handler(unittest.IsolatedAsyncioTestCase):
     async def test_calls_are_answered(self) -> None:
         self.assertEqual((await self.harness.call("add", {"numbers": [1, 2]})).ok, "3.0")
         self.assertIn("`numbers`[1] must be of type number", (await self.harness.call("add", {"numbers": [1, "b"]})).error or "")
-        self.assertIn("no `more`", (await self.harness.call("add", {"numbers": [], "more": 1})).error or "")
+        unknown = await self.harness.call("add", {"numbers": [], "more": 1})
+        self.assertIn("`more` is not known in the arguments; known are: numbers, note", unknown.error or "")
         self.assertEqual((await self.harness.call("block", {"place": {"name": "here"}})).ok, "here")
         failed = await self.harness.call("block", {"place": {"name": "a", "unit": "mi"}})
         self.assertEqual(failed.error, "RuntimeError: no miles")
+        self.assertEqual((await self.harness.call("leave", {})).error, "RuntimeError: the tool called sys.exit('bye')")
         answer = await self.harness.call("wait", {"seconds": 0}, epoch=3)
         self.assertEqual((answer.ok, answer.progress), ("agent 3", [{"message": "waiting", "percent": 100.0}]))
 

@@ -76,9 +76,9 @@ export function object<F extends Fields>(fields: F, description?: string): Schem
     fit(value, where) {
       if (typeof value !== "object" || value === null || Array.isArray(value)) throw new Misfit(`${where} must be an object`);
       const unknown = Object.keys(value).find((name) => !Object.hasOwn(fields, name));
-      if (unknown !== undefined) throw new Misfit(`${where} has no \`${unknown}\`; there are: ${names.join(", ")}`);
+      if (unknown !== undefined) throw new Misfit(`\`${unknown}\` is not known in ${where}; known are: ${names.join(", ")}`);
       const missing = required.find((name) => !Object.hasOwn(value, name));
-      if (missing !== undefined) throw new Misfit(`${where} needs \`${missing}\``);
+      if (missing !== undefined) throw new Misfit(`\`${missing}\` is missing in ${where}`);
       const given = value as Record<string, unknown>;
       const fit = ([name, schema]: [string, Schema<any>]) =>
         [name, Object.hasOwn(given, name) ? schema.fit(given[name], `\`${name}\``) : schema.absent?.value] as const;

@@ -44,11 +44,11 @@ test("schemas describe and check", () => {
   assert.deepEqual(place.fit({ name: "here" }, "it"), { name: "here", far: false, level: undefined });
   assert.deepEqual(planck.array(planck.oneOf([1, "b"])).json, { type: "array", items: { enum: [1, "b"] } });
   const wrong: [planck.Schema<any>, unknown, RegExp][] = [
-    [place, {}, /it needs `name`/],
-    [place, { name: "a", more: 1 }, /it has no `more`; there are: name, far, level/],
+    [place, {}, /`name` is missing in it/],
+    [place, { name: "a", more: 1 }, /`more` is not known in it; known are: name, far, level/],
     [place, { name: 1 }, /`name` must be of type string/],
     [place, [], /it must be an object/],
-    [place, JSON.parse('{"name":"a","__proto__":1}'), /it has no `__proto__`/],
+    [place, JSON.parse('{"name":"a","__proto__":1}'), /`__proto__` is not known in it/],
     [planck.integer(), 1.5, /must be of type integer/],
     [planck.number(), NaN, /must be of type number/],
     [planck.oneOf(["a"]), "b", /must be one of "a"/],
