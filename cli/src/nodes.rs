@@ -8,7 +8,7 @@ use planck_common::command::{Drain, NodeInfo, NodeState};
 use super::{
     exit::{Exit, NotFound, UsageError},
     link::ConnectedClient,
-    output::{Output, say},
+    output::{Output, say, warn},
     place::ConfigPlace,
     render::style::{counted, duration},
 };
@@ -100,6 +100,7 @@ impl Nodes {
                 reason,
             } => {
                 let node = find(client, &node).await?;
+                warn_of_last(client, &node).await?;
                 let timeout_ms =
                     timeout.map(|timeout| u64::try_from(timeout.0.as_millis()).unwrap_or(u64::MAX));
                 let drain = Drain { timeout_ms, reason };
@@ -114,6 +115,16 @@ impl Nodes {
         }
         Ok(Exit::Done)
     }
+}
+
+/// Warns if no other node can take over the sessions of a node.
+async fn warn_of_last(client: &Client, node: &NodeInfo) -> anyhow::Result<()> {
+    let nodes = client.nodes().await?.nodes;
+    let takes_over = |other: &NodeInfo| other.id != node.id && other.state == NodeState::Alive;
+    if !nodes.iter().any(takes_over) {
+        warn("planck: no other node is in service, so the work stops until one is");
+    }
+    Ok(())
 }
 
 /// Returns whether a node is in the cluster or left it recently.

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{
     exit::{Exit, NotFound},
-    output::{Format, Output, json, say},
+    output::{Format, Output, json, say, warn},
     permissions::ModeChoice,
     place::ConfigPlace,
     render::style::counted,
@@ -111,6 +111,11 @@ fn list(config: &Config, output: Output) -> anyhow::Result<Exit> {
         }
     };
     let rows: Vec<Vec<String>> = templates.iter().map(row).collect();
+    if rows.is_empty() {
+        warn(
+            "planck: there is no team in the folders of `teams.dirs`; a team elsewhere is named by its folder: planck run --team ./FOLDER",
+        );
+    }
     output.list(&rows, &["name", "members", "description"], rows.clone())?;
     Ok(Exit::Done)
 }

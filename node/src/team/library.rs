@@ -106,7 +106,7 @@ impl TeamLibrary {
                 .map(|(name, _)| name)
                 .collect();
             let known = if known.is_empty() {
-                "there are none".into()
+                "there are none; on the command line, a folder with a TEAM.json is named by its path".into()
             } else {
                 format!("there are {}", known.join(", "))
             };
