@@ -133,9 +133,9 @@ mod tests {
     #[test]
     fn wrong_base_url_is_told_in_the_form_of_the_client() {
         for (path, is_openais) in [
-            ("/v1/chat/completions", true),
-            ("/v1/responses", true),
-            ("/v1/session", false),
+            ("v1/chat/completions", true),
+            ("v1/responses", true),
+            ("v1/session", false),
         ] {
             let answer = misplaced(path).map(|answer| answer.status());
             let expected = is_openais.then_some(StatusCode::NOT_FOUND);
