@@ -9,7 +9,7 @@
 
 use std::{env, time::Instant};
 
-use planck_node::cluster::simulation::run_all;
+use planck_cluster::simulation::run_all;
 
 fn main() {
     // Cargo passes an additional option, which is skipped because it is not a number.

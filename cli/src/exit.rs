@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::output;
 use planck_bus::BusError;
 use planck_client::ClientError;
-use planck_node::cluster::thread::JoinError;
+use planck_cluster::thread::JoinError;
 use planck_node::config::Problems;
 use planck_node::node::AssemblyError;
 use planck_node::team::TemplateErrors;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::{actor::Host, cluster::view::ClusterView, lookup::Lookup, peers::Peers};
+use crate::{actor::Host, lookup::Lookup, peers::Peers};
+use planck_cluster::view::ClusterView;
 use planck_store::SessionStore;
 
 /// Handles to the resources that every service uses.

@@ -4,15 +4,12 @@
 // The modules are in the order in which they are best read. `docs/architecture.md` describes most
 // of them.
 mod compact;
-mod permit;
 
 #[doc(hidden)]
 pub mod sidecar;
 mod workspace;
 
 mod actor;
-#[doc(hidden)]
-pub mod cluster;
 #[doc(hidden)]
 pub mod team;
 

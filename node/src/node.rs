@@ -24,7 +24,6 @@ use crate::{
     actor::{ActorContext, Host, activity::ActivityCounts, queues::Queues, runtimes::Runtimes},
     agent,
     bus::{Bus, ServiceGuard},
-    cluster::view::ClusterView,
     gateway,
     late::Late,
     services::{Services, ServicesParts, ServicesSettings},
@@ -32,6 +31,7 @@ use crate::{
     team::TeamLibrary,
     workspace::Workspaces,
 };
+use planck_cluster::view::ClusterView;
 use planck_providers::Llm;
 use planck_store::SessionStore;
 use planck_toolbox::skill::Skills;
@@ -213,7 +213,7 @@ async fn restarted<F: Future<Output = ()>>(name: &str, mut begin: impl FnMut() -
 fn view(parts: &NodeParts) -> ClusterView {
     let (node, store) = (parts.id.clone(), Arc::clone(&parts.store));
     match &parts.joining {
-        Some(joining) => ClusterView::of_member(node, store, joining.times.tool_grace.0),
+        Some(joining) => ClusterView::of_member(node, store, joining.cluster.tool_grace.0),
         None => ClusterView::of_single(node, store, parts.settings.is_alone),
     }
 }

@@ -19,10 +19,8 @@ use planck_common::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-use crate::{
-    bus::{Bus, BusError},
-    cluster::liveness::Liveness,
-};
+use crate::bus::{Bus, BusError};
+use planck_cluster::liveness::Liveness;
 
 /// How long a node may take to answer a request to host an agent.
 const HOST: Duration = Duration::from_secs(8);

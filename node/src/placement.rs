@@ -22,10 +22,8 @@ pub(crate) use choice::{AgentNodes, TRIES, choose, is_of_that_node};
 pub(crate) use hosting::claim_request;
 
 use self::spawn_batcher::SpawnBatcher;
-use crate::{
-    actor::Host, base::Base, cluster::view::ClusterView, lookup::Lookup, peers::Peers,
-    team_registry::TeamRegistry,
-};
+use crate::{actor::Host, base::Base, lookup::Lookup, peers::Peers, team_registry::TeamRegistry};
+use planck_cluster::view::ClusterView;
 use planck_store::SessionStore;
 
 /// The service that chooses nodes for agents, and starts the agents for which this node is chosen.

@@ -11,7 +11,6 @@ use crate::{
     actor::Host,
     base::Base,
     bus::Bus,
-    cluster::{decisions::Decisions, registry::ClusterRegistry, view::ClusterView},
     lookup::Lookup,
     peers::Peers,
     placement::{LocalNode, LocalSettings, Placement, PlacementParts},
@@ -22,6 +21,7 @@ use crate::{
     team_registry::TeamRegistry,
     workspace::Workspaces,
 };
+use planck_cluster::{decisions::Decisions, registry::ClusterRegistry, view::ClusterView};
 use planck_providers::Llm;
 use planck_store::SessionStore;
 

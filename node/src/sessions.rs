@@ -38,7 +38,6 @@ use crate::{
     actor::{Host, waiters::Waiters},
     base::Base,
     bus::Bus,
-    cluster::view::ClusterView,
     lookup::Lookup,
     peers::Peers,
     placement::Placement,
@@ -46,6 +45,7 @@ use crate::{
     team::TeamLibrary,
     team_registry::TeamRegistry,
 };
+use planck_cluster::view::ClusterView;
 use planck_store::{SessionRecord, SessionStore};
 
 /// The operations on sessions and their agents.

@@ -30,14 +30,10 @@ pub use session_locks::SessionGuard;
 
 use self::{drain::DrainRequest, maintenance::Maintenance, session_locks::SessionLocks};
 use crate::{
-    actor::Host,
-    base::Base,
-    cluster::{decisions::Decisions, view::ClusterView},
-    lookup::Lookup,
-    peers::Peers,
-    placement::Placement,
+    actor::Host, base::Base, lookup::Lookup, peers::Peers, placement::Placement,
     team_registry::TeamRegistry,
 };
+use planck_cluster::{decisions::Decisions, view::ClusterView};
 use planck_store::SessionStore;
 
 /// The service that takes sessions up, moves them to other nodes, and closes them.

@@ -26,13 +26,13 @@ use tokio_util::task::TaskTracker;
 use crate::{
     actor::{Host, parts::SessionContext},
     base::Base,
-    cluster::{
-        cascade::{Cascade, TeamIncarnation},
-        decisions::Decisions,
-        registry::{ClusterRegistry, DeathOf, MembersCreated, RegistryError, Settled},
-        view::ClusterView,
-    },
     lookup::Lookup,
+};
+use planck_cluster::{
+    cascade::{Cascade, TeamIncarnation},
+    decisions::Decisions,
+    registry::{ClusterRegistry, DeathOf, MembersCreated, RegistryError, Settled},
+    view::ClusterView,
 };
 
 /// The service that keeps the records of the teams with agents on this node.

@@ -11,7 +11,8 @@ use planck_common::{
 use tokio::time::Instant;
 
 use super::{Hosting, activity::ActivityCounts, queues::Queues};
-use crate::{agent::Settings, bus::Bus, permit::Permit, sidecar::Sidecars};
+use crate::{agent::Settings, bus::Bus, sidecar::Sidecars};
+use planck_cluster::permit::Permit;
 use planck_providers::Llm;
 use planck_store::SessionStore;
 use planck_toolbox::{CallBounds, Toolbox};

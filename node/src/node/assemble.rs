@@ -23,7 +23,6 @@ use crate::{
     actor::runtimes::Runtimes,
     agent, bus,
     bus::{Bus, BusError, MemoryBus, MemoryHub, NatsBus, NatsOptions},
-    cluster::{registry::ClusterRegistry, thread::JoinError},
     compact,
     config::Config,
     placement::LocalSettings,
@@ -34,6 +33,7 @@ use crate::{
     team::{KnownModels, TeamContext, TeamLibrary},
     workspace::Workspaces,
 };
+use planck_cluster::{registry::ClusterRegistry, thread::JoinError};
 use planck_providers::{Llm, Provider};
 use planck_store::{SessionStore, StoreError};
 use planck_telemetry::instance;
@@ -247,11 +247,11 @@ fn joining(
     registry: Option<ClusterRegistry>,
 ) -> Result<Option<Joining>, AssemblyError> {
     let replicas = config.nats.replicas as usize;
-    let (times, store_address) = (config.cluster.clone(), config.store.address());
+    let (cluster, store_address) = (config.cluster.clone(), config.store.address());
     let joining = |((nats, heartbeat), registry)| Joining {
         nats,
         replicas,
-        times,
+        cluster,
         registry,
         store_address,
         heartbeat,

@@ -18,14 +18,11 @@ use planck_common::{
 use tokio::sync::{mpsc, watch};
 
 use super::{AssemblyError, Node, restarted};
-use crate::{
-    bus::NatsOptions,
-    cluster::{
-        heartbeat::NodeLoad,
-        registry::ClusterRegistry,
-        thread::{self, ClusterFact, JoinError, JoinOptions, Joined},
-    },
-    config::Cluster as Times,
+use crate::{bus::NatsOptions, config::Cluster};
+use planck_cluster::{
+    heartbeat::NodeLoad,
+    registry::ClusterRegistry,
+    thread::{self, ClusterFact, JoinError, JoinOptions, Joined},
 };
 use planck_toolbox::ReaperHeartbeat;
 
@@ -33,7 +30,7 @@ use planck_toolbox::ReaperHeartbeat;
 pub struct Joining {
     pub nats: NatsOptions,
     pub replicas: usize,
-    pub times: Times,
+    pub cluster: Cluster,
     pub registry: ClusterRegistry,
     /// The address of the store, without passwords.
     pub store_address: String,
@@ -102,7 +99,7 @@ impl Node {
             record: self.record(joining),
             nats: joining.nats.clone(),
             replicas: joining.replicas,
-            times: joining.times.clone(),
+            times: joining.cluster.times(),
             store: StoreRecord {
                 id: self.services.store.id().await?,
                 address: Some(joining.store_address.clone()),
@@ -159,7 +156,7 @@ impl Node {
             providers,
             started_at,
             nonce: NodeId::mint().to_string(),
-            times: joining.times.shown(),
+            times: joining.cluster.shown(),
             verdict: None,
         }
     }

@@ -15,10 +15,8 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 use super::*;
-use crate::{
-    bus::{MemoryBus, MemoryHub, ServiceGuard},
-    cluster::{census::Census, registry::placeholder_record},
-};
+use crate::bus::{MemoryBus, MemoryHub, ServiceGuard};
+use planck_cluster::{census::Census, registry::placeholder_record};
 use planck_store::sqlite::{SqliteOptions, SqliteStore};
 
 const SOON: Duration = Duration::from_secs(5);

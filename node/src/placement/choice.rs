@@ -14,7 +14,7 @@ use planck_common::{
 use serde_json::Map;
 
 use super::Placement;
-use crate::cluster::placement::{self, NoPlace, NodeCandidate, NodeNeeds};
+use planck_cluster::placement::{self, NoPlace, NodeCandidate, NodeNeeds};
 use planck_store::{AgentRecord, NewAgent, SessionRecord};
 
 /// The maximum number of nodes that are asked before a spawn fails.
@@ -22,20 +22,6 @@ pub(crate) const TRIES: usize = 4;
 
 /// The chosen node of each agent of a new session.
 pub(crate) type AgentNodes = BTreeMap<AgentId, NodeId>;
-
-impl From<NoPlace> for Refusal {
-    fn from(why: NoPlace) -> Self {
-        let code = match &why {
-            NoPlace::Workspace(_)
-            | NoPlace::Provider { .. }
-            | NoPlace::Labels(_)
-            | NoPlace::Near(_) => Code::NotFound,
-            NoPlace::Gone(_) | NoPlace::Away => Code::Unavailable,
-            NoPlace::Full => Code::Limit,
-        };
-        Self::new(code, why.to_string())
-    }
-}
 
 /// Returns whether the reason for a refusal applies only to the node that refused, so that another
 /// node may accept.

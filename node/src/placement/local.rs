@@ -11,12 +11,8 @@ use planck_common::{
 use serde_json::{Map, Value};
 
 use super::admission::{Admission, AdmissionPermit};
-use crate::{
-    actor::Host,
-    base::Base,
-    cluster::{heartbeat::NodeLoad, placement::NodeCandidate, view::ClusterView},
-    lookup::Lookup,
-};
+use crate::{actor::Host, base::Base, lookup::Lookup};
+use planck_cluster::{heartbeat::NodeLoad, placement::NodeCandidate, view::ClusterView};
 use planck_providers::Llm;
 
 /// The properties that a node announces to others.

@@ -23,8 +23,8 @@ use super::{Placement, admission::AdmissionPermit, hosting::team_moved};
 use crate::{
     actor::{Hosting, Opening, parts::SessionContext},
     agent::Memory,
-    cluster::cascade::TeamIncarnation,
 };
+use planck_cluster::cascade::TeamIncarnation;
 use planck_store::{
     AgentCreation, AgentRecord, HeldLease, LeadIncarnation, NewAgent, NewInput, NewMember,
 };

@@ -18,12 +18,12 @@ use super::{
     prompt::bounded,
 };
 use crate::{
-    cluster::placement::NodeNeeds,
     placement::{AgentNodes, TRIES, choose, is_of_that_node, wanted},
     takeover::IfClosed,
     team::agents_file::{self, Instructions},
     workspace::{self, ChosenWorkspace, WorkspaceDir},
 };
+use planck_cluster::placement::NodeNeeds;
 use planck_store::{Created, NewAgent, NewInput, NewSession, SessionRecord};
 use planck_toolbox::{catalogue::ToolEntry, outside::OutsideTool};
 

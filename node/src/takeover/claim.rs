@@ -14,11 +14,11 @@ use super::{SessionGuard, Takeover};
 use crate::{
     actor::{AT_ONCE, Hosting, Opening, parts::SessionContext},
     agent::OpenTurn,
-    cluster::{
-        clock,
-        recovery::{self, LeadFacts, LeadStep, LedTeam, MemberFacts, MemberPlan, MemberStep},
-    },
     placement::claim_request,
+};
+use planck_cluster::{
+    clock,
+    recovery::{self, LeadFacts, LeadStep, LedTeam, MemberFacts, MemberPlan, MemberStep},
 };
 use planck_store::{AgentRecord, HeldLease, LeadIncarnation, LeaseClaim, SessionRecord, Stray};
 use planck_telemetry::metrics;

@@ -1,5 +1,5 @@
 //! Takes over a session's orchestrator for this node. If a new incarnation of the team must begin,
-//! a state machine ([`crate::cluster::claiming`]) decides each step, and this module performs it.
+//! a state machine ([`planck_cluster::claiming`]) decides each step, and this module performs it.
 //! The lease in SQL is the fence. After the lease was taken, the rest of the team is stopped, the
 //! team's record is marked dead, and the record of the next incarnation is written. Only then does
 //! an agent start.
@@ -18,15 +18,13 @@ use tokio::{
 };
 
 use super::{Takeover, claim::Purpose, team_stopper::TeamStopper};
-use crate::{
-    actor::parts::SessionContext,
-    cluster::{
-        cascade::TeamIncarnation,
-        claiming::{ClaimEffect, ClaimInput, ClaimPlan, ClaimPolicy, LeadLease, TeamClaim},
-        clock,
-        moment::Moment,
-        recovery::{self, LeadStep, TeamHost},
-    },
+use crate::actor::parts::SessionContext;
+use planck_cluster::{
+    cascade::TeamIncarnation,
+    claiming::{ClaimEffect, ClaimInput, ClaimPlan, ClaimPolicy, LeadLease, TeamClaim},
+    clock,
+    moment::Moment,
+    recovery::{self, LeadStep, TeamHost},
 };
 use planck_store::{AgentRecord, HeldLease, LeaseClaim, SessionRecord, StoreError};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use planck_common::{NodeId, SessionId};
 
 use super::Takeover;
-use crate::cluster::recovery::LeaseHolder;
+use planck_cluster::recovery::LeaseHolder;
 use planck_store::{AgentRecord, HeldLease, LeaseClaim, StoreError};
 use planck_telemetry::metrics;
 

@@ -9,7 +9,8 @@ use planck_common::{AgentId, SessionId, command::AgentState};
 use tokio::time::timeout;
 
 use super::Takeover;
-use crate::{actor::AT_ONCE, cluster::recovery};
+use crate::actor::AT_ONCE;
+use planck_cluster::recovery;
 use planck_store::LeaseRelease;
 
 /// How long the store may take to return this node's leases.

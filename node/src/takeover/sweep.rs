@@ -12,10 +12,8 @@ use planck_common::{
 use tokio_util::sync::CancellationToken;
 
 use super::{IfClosed, Purpose, Takeover, maintenance::UnfinishedClose};
-use crate::{
-    actor::host::MissingAgents,
-    cluster::recovery::{self, SweepSchedule, SweepStep},
-};
+use crate::actor::host::MissingAgents;
+use planck_cluster::recovery::{self, SweepSchedule, SweepStep};
 use planck_store::{SessionRecord, StoreError, Stray};
 
 impl Takeover {

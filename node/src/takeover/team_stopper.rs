@@ -4,11 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use planck_common::{NodeId, command::StopTeam, registry::TeamEnd};
 
-use crate::{
-    cluster::{claiming::ClaimInput, view::ClusterView},
-    peers::Peers,
-    team_registry::TeamRegistry,
-};
+use crate::{peers::Peers, team_registry::TeamRegistry};
+use planck_cluster::{claiming::ClaimInput, view::ClusterView};
 use planck_store::SessionRecord;
 
 /// How long another node may take to stop its members of a team.

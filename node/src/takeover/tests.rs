@@ -14,13 +14,11 @@ use super::{
     IfClosed, Purpose, SessionGuard, Takeover, maintenance::UnfinishedClose,
     team_stopper::TeamStopper,
 };
-use crate::{
-    cluster::claiming::ClaimInput,
-    services::{
-        Services,
-        testing::{TestNode, World},
-    },
+use crate::services::{
+    Services,
+    testing::{TestNode, World},
 };
+use planck_cluster::claiming::ClaimInput;
 use planck_store::{LeadIncarnation, LeaseClaim};
 
 fn takeover(node: &TestNode) -> &Takeover {

@@ -13,14 +13,12 @@ use planck_common::{
 use tokio::time::{Instant, timeout_at};
 
 use super::{TeamRegistry, incarnation};
-use crate::{
-    actor::Hosting,
-    cluster::{
-        cascade::{Cascade, CascadeEffect, CascadeInput, SeenTeam, TeamIncarnation},
-        clock,
-        membership::Revision,
-        registry::{ClusterRegistry, DeathOf},
-    },
+use crate::actor::Hosting;
+use planck_cluster::{
+    Revision,
+    cascade::{Cascade, CascadeEffect, CascadeInput, SeenTeam, TeamIncarnation},
+    clock,
+    registry::{ClusterRegistry, DeathOf},
 };
 
 /// The time between two comparisons with the registry, which varies by up to a fifth.

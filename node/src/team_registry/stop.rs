@@ -8,7 +8,8 @@ use planck_common::{
 };
 
 use super::{TeamRegistry, incarnation};
-use crate::{actor::AT_ONCE, agent::Command, cluster::cascade::TeamIncarnation};
+use crate::{actor::AT_ONCE, agent::Command};
+use planck_cluster::cascade::TeamIncarnation;
 
 impl TeamRegistry {
     /// Stops the agents on this node of a team's incarnation and of earlier ones. Returns how many

@@ -113,6 +113,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
         "bus/",
         "cli/",
         "client/",
+        "cluster/src/",
         "common/",
         "host/src/",
         "http/",

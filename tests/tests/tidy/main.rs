@@ -43,3 +43,24 @@ fn sources_follow_the_rules() {
     ];
     none(rules.iter().flat_map(|rule| rule(&sources)).collect());
 }
+
+/// Cargo refuses a workspace without one of its members, so an image cannot be built without them.
+#[test]
+fn image_is_built_from_every_member() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let (manifest, copied) = (read("Cargo.toml"), read(".dockerignore"));
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let members = manifest["workspace"]["members"].as_array().unwrap();
+    let folders = members
+        .iter()
+        .map(|member| member.as_str().unwrap().split('/').next().unwrap());
+    let missing = folders.filter(|folder| {
+        let line = format!("!{folder}");
+        !copied.lines().any(|copied| copied == line)
+    });
+    none(
+        missing
+            .map(|folder| format!(".dockerignore: leaves out {folder}/, a member of the workspace"))
+            .collect(),
+    );
+}

@@ -29,8 +29,8 @@ use crate::{
     bus::Published,
     compact,
     model::{Failure, FailureKind},
-    permit::Permit,
 };
+use planck_cluster::permit::Permit;
 use planck_telemetry::{content, metrics};
 use planck_toolbox::{Invocation, SecondJudgement};
 

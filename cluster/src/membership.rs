@@ -1,0 +1,382 @@
+//! **Pure**: decides what a node does about itself and its peers. A node publishes heartbeats and
+//! writes proofs of life, and suspends itself when either fails. It declares a silent peer dead if
+//! its own link is steady. The caller performs the effects, and calls the state machine again at
+//! `next_wake`.
+
+pub mod effect;
+pub mod input;
+
+mod failure_detector;
+mod link;
+mod own;
+mod peer;
+mod peer_proofs;
+mod proof;
+mod suspension;
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use planck_common::{
+    NodeId,
+    registry::{NodeStanding, Nonce},
+};
+
+use self::{
+    link::OwnLink,
+    own::{OwnRecord, OwnRecordState, SelfTrust},
+    peer::{Peer, PeerRecord},
+    peer_proofs::ProofRounds,
+    proof::Proofs,
+    suspension::Suspension,
+};
+use crate::{
+    moment::Moment,
+    planted::{PlantedFault, is_planted},
+};
+
+pub use effect::{MembershipEffect, PeerNews, SuspensionCause};
+pub use input::{MembershipInput, ReadSource, Revision, SeenNode};
+
+/// The identity of a node. The nonce is part of each record that the node writes about itself.
+#[derive(Debug, Clone)]
+pub struct NodeIdentity {
+    pub node: NodeId,
+    pub nonce: Nonce,
+}
+
+/// The times by which a node judges itself and its peers. The fields have the names of the settings
+/// of the section `[cluster]`. `planck-node` checks the rules between the times when it reads the
+/// configuration, because only there an error can name the key to change.
+#[derive(Debug, Clone)]
+pub struct ClusterTimes {
+    /// How often a node publishes a heartbeat.
+    pub heartbeat: Duration,
+    /// How long a node must be silent to become a suspect.
+    pub suspicion: Duration,
+    /// How often a node proves in the registry that it can write.
+    pub proof_every: Duration,
+    /// The greatest age of an observer's own proof.
+    pub proof_fresh: Duration,
+    /// The age of a node's own proof at which it suspends itself.
+    pub proof_limit: Duration,
+    /// How long a node's own heartbeats may fail to come back before it suspends itself.
+    pub echo_limit: Duration,
+    /// How long an observer's own connection must have been without a gap.
+    pub settle: Duration,
+    /// How often a node compares the records of the registry with what it knows.
+    pub sweep: Duration,
+}
+
+/// The defaults of the settings. They stand here because the simulation checks the decisions with
+/// the times that ship.
+impl Default for ClusterTimes {
+    fn default() -> Self {
+        Self {
+            heartbeat: Duration::from_millis(500),
+            suspicion: Duration::from_millis(2_500),
+            proof_every: Duration::from_secs(2),
+            proof_fresh: Duration::from_secs(4),
+            proof_limit: Duration::from_secs(12),
+            echo_limit: Duration::from_secs(2),
+            settle: Duration::from_secs(3),
+            sweep: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The membership of one node in its cluster.
+#[derive(Debug)]
+pub struct Membership {
+    me: NodeId,
+    times: ClusterTimes,
+    link: OwnLink,
+    proofs: Proofs,
+    own: OwnRecord,
+    suspension: Suspension,
+    peers: BTreeMap<NodeId, Peer>,
+    /// Since when this node has had a recent proof, received its own heartbeats and not been
+    /// suspended. Earlier heartbeats of peers do not count.
+    sound: Option<Moment>,
+    /// Since when this node may declare others dead.
+    observing: Option<Moment>,
+    /// When this node reads the proofs of its peers.
+    rounds: ProofRounds,
+    registry_created: Option<Moment>,
+    over: bool,
+}
+
+impl Membership {
+    pub fn new(identity: NodeIdentity, times: ClusterTimes, now: Moment) -> Self {
+        Self {
+            me: identity.node,
+            link: OwnLink::new(times.heartbeat, now),
+            proofs: Proofs::new(times.proof_every),
+            own: OwnRecord::new(identity.nonce),
+            suspension: Suspension::new(now),
+            peers: BTreeMap::new(),
+            sound: None,
+            observing: None,
+            rounds: ProofRounds::new(times.proof_every),
+            registry_created: None,
+            over: false,
+            times,
+        }
+    }
+
+    /// Takes one input, and returns the effects in the order in which the caller must begin them.
+    /// Handles the passage of time before the input, so that no input hides a pause of the process.
+    pub fn on(&mut self, now: Moment, input: MembershipInput) -> Vec<MembershipEffect> {
+        let mut out = Vec::new();
+        if self.over {
+            return out;
+        }
+        self.notice_time(now, &mut out);
+        self.take(now, input, &mut out);
+        if !self.over {
+            self.go_on(now, &mut out);
+        }
+        out
+    }
+
+    /// Returns the latest time at which `on` must be called again.
+    pub fn next_wake(&self) -> Moment {
+        let fence = [
+            self.link
+                .echo()
+                .map(|echo| just_after(echo, self.times.echo_limit)),
+            self.proofs
+                .newest()
+                .map(|proof| just_after(proof, self.times.proof_limit)),
+        ];
+        let fence = fence
+            .into_iter()
+            .flatten()
+            .filter(|_| !self.suspension.is_suspended());
+        let proof = self.proofs.next().filter(|_| self.own.held().is_some());
+        let others = [
+            proof,
+            self.own.deadline(),
+            self.suspension.deadline(),
+            self.next_declaration(),
+        ];
+        others
+            .into_iter()
+            .flatten()
+            .chain(fence)
+            .fold(self.link.next_beat(), Moment::min)
+    }
+
+    /// Returns whether a model call, a tool or the work on an input may begin now.
+    pub fn may_act(&self, now: Moment) -> bool {
+        !self.over && !self.suspension.is_suspended() && self.doubt(now).is_none()
+    }
+
+    /// Returns until when new work may begin without further inputs, or `None` if it may not begin
+    /// now.
+    pub fn may_act_until(&self, now: Moment) -> Option<Moment> {
+        let (echo, proof) = (self.link.echo()?, self.proofs.newest()?);
+        let until = (echo + self.times.echo_limit).min(proof + self.proof_limit());
+        self.may_act(now).then_some(until)
+    }
+
+    /// Returns the peers that are not known to have left or died.
+    pub fn peers(&self) -> impl Iterator<Item = &NodeId> {
+        self.peers
+            .iter()
+            .filter(|(_, peer)| !peer.is_gone())
+            .map(|(node, _)| node)
+    }
+
+    /// Returns the peers that sent a heartbeat and are neither gone nor suspect.
+    fn audible(&self) -> impl Iterator<Item = &NodeId> {
+        self.peers
+            .iter()
+            .filter(|(_, peer)| peer.is_audible())
+            .map(|(node, _)| node)
+    }
+
+    #[cfg(any(test, feature = "simulation"))]
+    /// Returns whether a node left or died, or `None` if no record of it is known.
+    pub fn is_gone(&self, node: &NodeId) -> Option<bool> {
+        match self.peers.get(node)?.record {
+            PeerRecord::Unread | PeerRecord::Missing => None,
+            PeerRecord::At(_) => Some(false),
+            PeerRecord::Gone(_) | PeerRecord::Revived(_) => Some(true),
+        }
+    }
+
+    fn notice_time(&mut self, now: Moment, out: &mut Vec<MembershipEffect>) {
+        self.link.notice_gap(now, self.gap());
+        if self.is_unheard(now) {
+            self.suspension.doubt(now);
+        }
+        if let Some(why) = self.doubt(now) {
+            out.extend(self.suspension.suspend(now, why));
+        }
+        self.update_observer(now, out);
+    }
+
+    fn take(&mut self, now: Moment, input: MembershipInput, out: &mut Vec<MembershipEffect>) {
+        match input {
+            MembershipInput::Woken => {}
+            MembershipInput::Heartbeat { node, seq } if node == self.me => {
+                self.link.came_back(seq, now)
+            }
+            MembershipInput::Heartbeat { node, .. } => self.heard(now, node, out),
+            MembershipInput::ProofCommitted { sent_at } => self.proofs.committed(sent_at),
+            MembershipInput::ProofUnknown { sent_at } => {
+                self.proofs.answered(sent_at);
+            }
+            MembershipInput::ProofRefused { sent_at } => {
+                if self.proofs.answered(sent_at) {
+                    self.own.question(now);
+                }
+            }
+            MembershipInput::Written { revision, standing } => {
+                self.written(revision, standing, out)
+            }
+            MembershipInput::NotWritten => self.own.question(now),
+            MembershipInput::Record { node, seen, source } if node == self.me => {
+                self.found_own(now, seen.as_ref(), source, out)
+            }
+            MembershipInput::Record { node, seen, source } => {
+                self.read(now, &node, seen.as_ref(), source, out)
+            }
+            MembershipInput::Proof {
+                node,
+                asked_at,
+                proof,
+            } => self.proof_read(now, &node, asked_at, proof),
+            MembershipInput::Records(records) => self.read_all(now, &records, out),
+            MembershipInput::DeclaredDead { node } => self.declared_dead(now, &node, out),
+            MembershipInput::NotDeclaredDead { node } => self.not_declared_dead(now, node, out),
+            MembershipInput::Leaseholder { node } => self.leaseholder(now, node, out),
+            MembershipInput::LeasesChecked { asked_at } => {
+                self.suspension.leases_checked(asked_at);
+                self.own.leases_checked(asked_at);
+            }
+            MembershipInput::RegistryCreated { at } => self.registry_created = Some(at),
+            MembershipInput::Drain => self.own.want(NodeStanding::Draining),
+            MembershipInput::Leave => self.own.want(NodeStanding::Left),
+        }
+    }
+
+    fn go_on(&mut self, now: Moment, out: &mut Vec<MembershipEffect>) {
+        out.extend(
+            self.link
+                .beat(now)
+                .map(|seq| MembershipEffect::Beat { seq }),
+        );
+        let trust = match self.doubt(now) {
+            Some(SuspensionCause::Unheard) => SelfTrust::None,
+            Some(SuspensionCause::Unproven) => SelfTrust::Unproven,
+            None => SelfTrust::Since(self.suspension.doubted()),
+        };
+        out.extend(self.own.drive(now, &self.me, trust));
+        self.prove(now, out);
+        if self.is_trustworthy_again(now) {
+            out.extend(self.suspension.resume());
+        }
+        let alone = self.peers().next().is_none();
+        self.suspension.watch_over_leases(now, alone, out);
+        self.update_observer(now, out);
+        self.read_proofs(now, out);
+        self.detect(now, out);
+    }
+
+    fn prove(&mut self, now: Moment, out: &mut Vec<MembershipEffect>) {
+        let Some(expects) = self.own.held() else {
+            return;
+        };
+        let doubted = Some(self.suspension.doubted()).filter(|_| !self.is_unheard(now));
+        if self.proofs.is_due(now, doubted) {
+            self.proofs.sent(now);
+            out.push(MembershipEffect::Prove {
+                sent_at: now,
+                expects,
+            });
+        }
+    }
+
+    fn doubt(&self, now: Moment) -> Option<SuspensionCause> {
+        if self.is_unheard(now) {
+            Some(SuspensionCause::Unheard)
+        } else if !self.proofs.is_younger(self.proof_limit(), now) {
+            Some(SuspensionCause::Unproven)
+        } else {
+            None
+        }
+    }
+
+    /// Returns the maximum age that the newest proof may have while this node works.
+    fn proof_limit(&self) -> Duration {
+        if is_planted(PlantedFault::WorkWithoutProof) {
+            return self.times.proof_limit * 100;
+        }
+        self.times.proof_limit
+    }
+
+    fn is_unheard(&self, now: Moment) -> bool {
+        self.link
+            .echo_age(now)
+            .is_none_or(|age| age > self.times.echo_limit)
+    }
+
+    /// Returns whether this node may work again after a doubt. It must have written its record and
+    /// a proof since then. The proof shows that no peer declared this node dead. Because the record
+    /// has a new revision, no peer can declare this node dead for its earlier silence.
+    fn is_trustworthy_again(&self, now: Moment) -> bool {
+        let doubted = self.suspension.doubted();
+        let is_proved = self.proofs.newest().is_some_and(|proof| proof >= doubted);
+        self.doubt(now).is_none() && is_proved && self.own.is_written_since(doubted)
+    }
+
+    /// Returns the longest gap between received own heartbeats that an observer tolerates. During a
+    /// longer gap, a living peer may seem silent.
+    fn gap(&self) -> Duration {
+        self.times.suspicion / 2
+    }
+
+    fn written(
+        &mut self,
+        revision: Revision,
+        standing: NodeStanding,
+        out: &mut Vec<MembershipEffect>,
+    ) {
+        self.own.written(revision, standing);
+        self.proofs.restart();
+        if standing.is_final() {
+            self.exit(standing, out);
+        }
+    }
+
+    fn found_own(
+        &mut self,
+        now: Moment,
+        seen: Option<&SeenNode>,
+        source: ReadSource,
+        out: &mut Vec<MembershipEffect>,
+    ) {
+        let is_final = seen.is_some_and(|seen| seen.standing.is_final());
+        if !is_final && (source == ReadSource::Watch || !self.own.is_reading()) {
+            return;
+        }
+        match self.own.found(seen, now) {
+            OwnRecordState::Moved => self.proofs.restart(),
+            OwnRecordState::Unmoved | OwnRecordState::Missing => {}
+            OwnRecordState::Lost(standing) => self.exit(standing, out),
+        }
+    }
+
+    fn exit(&mut self, standing: NodeStanding, out: &mut Vec<MembershipEffect>) {
+        self.over = true;
+        out.push(MembershipEffect::Exit { standing });
+    }
+}
+
+fn just_after(from: Moment, limit: Duration) -> Moment {
+    from + limit + Duration::from_millis(1)
+}

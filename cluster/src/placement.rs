@@ -1,0 +1,168 @@
+//! **Pure**: chooses the node that hosts an agent, which is the less loaded of two random suitable
+//! nodes. The caller supplies the random numbers.
+
+use planck_common::{
+    NodeId,
+    reply::{Code, Refusal},
+};
+use serde_json::{Map, Value};
+
+/// A node as placement sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeCandidate {
+    pub id: NodeId,
+    pub labels: Map<String, Value>,
+    pub workspaces: Vec<String>,
+    pub providers: Vec<String>,
+    pub capacity: u32,
+    pub agents: u32,
+    /// Whether the node accepts agents. A suspended or draining peer does not. The candidate for
+    /// this node says `false` only while this node leaves.
+    pub takes: bool,
+}
+
+/// What an agent needs of its node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeNeeds {
+    pub workspace: String,
+    /// The provider whose key the node must have, or `None` if the model's address needs no key.
+    pub provider: Option<String>,
+    pub labels: Map<String, Value>,
+    /// The only node that may host the agent, or `None` if any may.
+    pub only: Option<NodeId>,
+}
+
+/// Why no node fits.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum NoPlace {
+    #[error("node {0} is not there")]
+    Gone(NodeId),
+    #[error("no node has workspace `{0}`")]
+    Workspace(String),
+    #[error("no node with workspace `{workspace}` has provider `{provider}`")]
+    Provider { provider: String, workspace: String },
+    #[error("no node with labels {0}")]
+    Labels(String),
+    #[error("all nodes that fit are leaving or have lost NATS")]
+    Away,
+    #[error("all nodes that fit are full")]
+    Full,
+    #[error("the orchestrator's node cannot host it: {0}")]
+    Near(Box<NoPlace>),
+}
+
+impl From<NoPlace> for Refusal {
+    fn from(why: NoPlace) -> Self {
+        let code = match &why {
+            NoPlace::Workspace(_)
+            | NoPlace::Provider { .. }
+            | NoPlace::Labels(_)
+            | NoPlace::Near(_) => Code::NotFound,
+            NoPlace::Gone(_) | NoPlace::Away => Code::Unavailable,
+            NoPlace::Full => Code::Limit,
+        };
+        Self::new(code, why.to_string())
+    }
+}
+
+impl NodeCandidate {
+    /// Returns whether this node uses a smaller share of its capacity than `other`.
+    fn is_less_loaded_than(&self, other: &Self) -> bool {
+        let share = |one: &Self, of: &Self| u64::from(one.agents) * u64::from(of.capacity);
+        share(self, other) < share(other, self)
+    }
+
+    fn has_labels(&self, wanted: &Map<String, Value>) -> bool {
+        wanted
+            .iter()
+            .all(|(name, value)| self.labels.get(name).is_some_and(|own| is_same(own, value)))
+    }
+
+    fn has_provider(&self, wanted: Option<&String>) -> bool {
+        wanted.is_none_or(|provider| self.providers.contains(provider))
+    }
+}
+
+/// Returns whether a node's label equals a label of a team file. The former is a text, and the
+/// latter may also be a value such as `true` or `2`.
+fn is_same(own: &Value, wanted: &Value) -> bool {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), Into::into);
+    text(own) == text(wanted)
+}
+
+/// Chooses the node for an agent. `random` returns a number below its argument.
+pub fn choose<'a>(
+    candidates: &'a [NodeCandidate],
+    wanted: &NodeNeeds,
+    mut random: impl FnMut(usize) -> usize,
+) -> Result<&'a NodeCandidate, NoPlace> {
+    let fitting = fitting(candidates, wanted)?;
+    let first = random(fitting.len());
+    let second =
+        (first + 1 + random(fitting.len().saturating_sub(1).max(1))) % fitting.len().max(1);
+    match (fitting.get(first), fitting.get(second)) {
+        (Some(first), Some(second)) if second.is_less_loaded_than(first) => Ok(second),
+        (Some(first), _) => Ok(first),
+        (None, _) => Err(NoPlace::Full),
+    }
+}
+
+/// Returns the nodes that fit, or an error if there is none.
+fn fitting<'a>(
+    candidates: &'a [NodeCandidate],
+    wanted: &NodeNeeds,
+) -> Result<Vec<&'a NodeCandidate>, NoPlace> {
+    match &wanted.only {
+        None => narrow(candidates.iter().collect(), wanted),
+        Some(only) => {
+            let there: Vec<_> = candidates.iter().filter(|node| node.id == *only).collect();
+            if there.is_empty() {
+                return Err(NoPlace::Near(Box::new(NoPlace::Gone(only.clone()))));
+            }
+            narrow(there, wanted).map_err(|why| NoPlace::Near(Box::new(why)))
+        }
+    }
+}
+
+/// Returns the nodes that meet all needs, which are checked one after the other. The first need
+/// that no remaining node meets is the error.
+fn narrow<'a>(
+    nodes: Vec<&'a NodeCandidate>,
+    wanted: &NodeNeeds,
+) -> Result<Vec<&'a NodeCandidate>, NoPlace> {
+    let keep =
+        |nodes: Vec<&'a NodeCandidate>, fits: &dyn Fn(&NodeCandidate) -> bool, why: NoPlace| {
+            let left: Vec<&NodeCandidate> = nodes.into_iter().filter(|node| fits(node)).collect();
+            if left.is_empty() { Err(why) } else { Ok(left) }
+        };
+    let NodeNeeds {
+        workspace,
+        provider,
+        labels,
+        ..
+    } = wanted;
+    let no_provider = || NoPlace::Provider {
+        provider: provider.clone().unwrap_or_default(),
+        workspace: workspace.clone(),
+    };
+    let nodes = keep(
+        nodes,
+        &|node| node.workspaces.contains(workspace),
+        NoPlace::Workspace(workspace.clone()),
+    )?;
+    let nodes = keep(
+        nodes,
+        &|node| node.has_provider(provider.as_ref()),
+        no_provider(),
+    )?;
+    let nodes = keep(
+        nodes,
+        &|node| node.has_labels(labels),
+        NoPlace::Labels(Value::Object(labels.clone()).to_string()),
+    )?;
+    let nodes = keep(nodes, &|node| node.takes, NoPlace::Away)?;
+    keep(nodes, &|node| node.agents < node.capacity, NoPlace::Full)
+}
+
+#[cfg(test)]
+mod tests;

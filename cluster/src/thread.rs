@@ -1,0 +1,215 @@
+//! The membership of this node, on its own thread with its own NATS connection, so that a busy node
+//! still sends its heartbeats in time. The thread passes inputs to the pure state machine and
+//! performs its effects.
+
+mod act;
+mod agreement;
+mod member;
+mod perform;
+
+use std::{io, sync::Arc, thread, time::Duration};
+
+use planck_common::{
+    NodeId,
+    registry::{NodeRecord, StoreRecord},
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, timeout},
+};
+
+use self::member::MembershipThread;
+use crate::{
+    census::Census,
+    heartbeat::NodeLoad,
+    membership::ClusterTimes,
+    moment::Moment,
+    permit::Permit,
+    registry::{ClusterRegistry, RegistryError},
+};
+use planck_bus::{BusError, NatsOptions};
+use planck_toolbox::process::heartbeat::ReaperHeartbeat;
+
+/// How long a node may take to join the cluster. NATS servers that just started elect a leader
+/// first.
+const JOINING: Duration = Duration::from_secs(45);
+/// The time between two tries to open the registry.
+const AGAIN: Duration = Duration::from_millis(500);
+/// How long a leaving node waits for the membership thread to record that it left.
+const LEAVING: Duration = Duration::from_secs(3);
+/// The maximum number of facts that wait to be read.
+const FACTS: usize = 4_096;
+/// The maximum number of orders that wait for the thread.
+const ORDERS: usize = 256;
+
+/// What a node needs to join its cluster.
+pub struct JoinOptions {
+    pub node: NodeId,
+    /// The record that this node writes to the registry.
+    pub record: NodeRecord,
+    /// The options of the thread's own connection.
+    pub nats: NatsOptions,
+    /// The number of NATS servers that hold each record.
+    pub replicas: usize,
+    pub times: ClusterTimes,
+    /// This node's store, which must be the one that the nodes of the cluster share.
+    pub store: StoreRecord,
+    /// The census that the thread fills.
+    pub census: Arc<Census>,
+    /// The permit that the thread renews.
+    pub permit: Permit,
+    /// The heartbeat to the reapers of tools. The thread sends it, so that the tools end if the thread
+    /// hangs.
+    pub heartbeat: ReaperHeartbeat,
+    /// The function that returns the current load. The thread calls it for each heartbeat.
+    pub load: Box<dyn Fn() -> NodeLoad + Send>,
+}
+
+/// Why a node could not join its cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    #[error(transparent)]
+    Bus(#[from] BusError),
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    #[error(
+        "this node's times are not those of node {node}, which is alive: {what}; give all nodes of a cluster the same `[cluster]`, and to change it stop all of them first"
+    )]
+    OtherTimes { node: String, what: String },
+    #[error(
+        "this node's store is {mine}, and node {node}, which is there, shares store {theirs} with its cluster; give all nodes the same `store.url`, give this one a cluster of its own with `nats.subject_prefix`, or stop all nodes of that cluster first: the next node takes it over with its own store"
+    )]
+    OtherStore {
+        mine: Box<StoreRecord>,
+        theirs: Box<StoreRecord>,
+        node: String,
+    },
+    #[error(
+        "this node is not in the cluster after {JOINING:?}: its heartbeats do not come back, or the registry takes no proof of it"
+    )]
+    TooLate,
+    #[error("cannot start the membership thread: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// What the membership thread reports to the rest of the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClusterFact {
+    /// A node died. Its agents need another host, and its tools may still run for a while.
+    PeerDied(NodeId),
+    /// A node ended its work and left.
+    PeerLeft(NodeId),
+    /// Stop the agents on this node whose leases other nodes took. If the store answered, then call
+    /// [`Joined::leases_checked`].
+    CheckLeases { asked_at: Moment },
+    /// This node was declared dead, or may not be in this cluster. Stop everything and end the
+    /// process.
+    MustDie(String),
+}
+
+/// An order of the node to the membership thread.
+enum MemberOrder {
+    Drain,
+    Leave,
+    LeasesChecked { asked_at: Moment },
+}
+
+/// A node's place in the cluster. If a `Joined` is dropped without [`leave`](Self::leave), the node
+/// sends no more heartbeats and its peers declare it dead.
+pub struct Joined {
+    orders: mpsc::Sender<MemberOrder>,
+    ended: oneshot::Receiver<()>,
+}
+
+impl Joined {
+    /// Announces that this node takes no new work.
+    pub fn drain(&self) {
+        self.order(MemberOrder::Drain);
+    }
+
+    /// Reports that the store answered, and that agents whose leases other nodes took were stopped.
+    pub fn leases_checked(&self, asked_at: Moment) {
+        self.order(MemberOrder::LeasesChecked { asked_at });
+    }
+
+    fn order(&self, order: MemberOrder) {
+        if let Err(error) = self.orders.try_send(order) {
+            tracing::debug!(%error, "the membership thread takes no orders; it has ended");
+        }
+    }
+
+    /// Makes the membership thread record that this node left for good. Waits until the thread has
+    /// ended, but at most for `LEAVING`.
+    pub async fn leave(self) {
+        self.order(MemberOrder::Leave);
+        if timeout(LEAVING, self.ended).await.is_err() {
+            tracing::warn!(
+                "the registry does not take this node's leave; its peers will find it dead"
+            );
+        }
+    }
+}
+
+/// Joins the cluster. Returns when the node may work, which is when its heartbeat came back and its
+/// first proof was accepted.
+pub async fn join(
+    options: JoinOptions,
+) -> Result<(Joined, mpsc::Receiver<ClusterFact>), JoinError> {
+    let (orders, ordered) = mpsc::channel(ORDERS);
+    let (facts, told) = mpsc::channel(FACTS);
+    let (ready, joined) = oneshot::channel();
+    let (end, ended) = oneshot::channel();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    thread::Builder::new()
+        .name("membership".into())
+        .spawn(move || {
+            runtime.block_on(live(options, ordered, facts, ready));
+            let _nobody_waits = end.send(());
+        })?;
+    joined.await.unwrap_or(Err(JoinError::TooLate))?;
+    Ok((Joined { orders, ended }, told))
+}
+
+type ReadySender = oneshot::Sender<Result<(), JoinError>>;
+
+async fn live(
+    options: JoinOptions,
+    orders: mpsc::Receiver<MemberOrder>,
+    facts: mpsc::Sender<ClusterFact>,
+    ready: ReadySender,
+) {
+    let deadline = Instant::now() + JOINING;
+    match MembershipThread::enter(options, facts, deadline).await {
+        Ok((member, streams)) => member.run(streams, orders, ready, deadline).await,
+        Err(error) => {
+            let _nobody_waits = ready.send(Err(error));
+        }
+    }
+}
+
+/// Opens the registry, checks that the nodes of the cluster share `store`, and returns the
+/// registry's age. Repeats attempts that fail for a passing reason until `deadline`.
+async fn open(
+    registry: &ClusterRegistry,
+    store: &StoreRecord,
+    deadline: Instant,
+) -> Result<Duration, RegistryError> {
+    loop {
+        let opened = async {
+            let age = registry.open().await?;
+            registry.check_store(store).await?;
+            Ok(age)
+        };
+        match opened.await {
+            Err(error @ RegistryError::Records(_))
+                if error.is_passing() && Instant::now() + AGAIN < deadline =>
+            {
+                tracing::debug!(%error, "the registry cannot be opened yet");
+                tokio::time::sleep(AGAIN).await;
+            }
+            opened => return opened,
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! The loop of the membership thread. It passes each input to the state machine with the current
+//! time.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream::BoxStream};
+use planck_common::{
+    NodeId,
+    decision::{DecisionData, DecisionKind},
+    node::Heartbeat,
+    registry::NodeRecord,
+    subject::Topic,
+};
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
+};
+
+use super::{
+    ClusterFact, JoinError, JoinOptions, MemberOrder, ReadySender, agreement, open,
+    perform::{JobResult, RegistryJob},
+};
+use crate::{
+    clock,
+    membership::{
+        Membership, MembershipEffect, MembershipInput, NodeIdentity, ReadSource, SeenNode,
+    },
+    registry::{ClusterRegistry, NodeHint, RegistryError},
+};
+use planck_bus::{Bus, Delivery, NatsBus, NatsOptions};
+use planck_toolbox::process::heartbeat;
+
+/// How long the thread waits until NATS has taken its messages.
+const FLUSHED: Duration = Duration::from_millis(500);
+
+/// The subscriptions of the membership thread.
+pub(super) struct MemberStreams {
+    heartbeats: BoxStream<'static, Delivery>,
+    hints: BoxStream<'static, NodeHint>,
+}
+
+pub(super) struct MembershipThread {
+    pub(super) machine: Membership,
+    pub(super) performer: RegistryJob,
+    pub(super) jobs: JoinSet<JobResult>,
+    pub(super) bus: NatsBus,
+    pub(super) options: JoinOptions,
+    pub(super) facts: mpsc::Sender<ClusterFact>,
+    /// The sequence number of the last heartbeat.
+    pub(super) beaten: u64,
+    pub(super) suspended: bool,
+    pub(super) draining: bool,
+    /// Whether the registry is being opened again.
+    pub(super) reopening: bool,
+    pub(super) over: bool,
+}
+
+impl MembershipThread {
+    pub async fn enter(
+        options: JoinOptions,
+        facts: mpsc::Sender<ClusterFact>,
+        deadline: Instant,
+    ) -> Result<(Self, MemberStreams), JoinError> {
+        let name = format!("{} membership", options.nats.name);
+        let bus = NatsBus::connect(NatsOptions {
+            name,
+            ..options.nats.clone()
+        })
+        .await?;
+        let registry = ClusterRegistry::new(Arc::new(bus.records(options.replicas)));
+        let age = match open(&registry, &options.store, deadline).await {
+            Err(RegistryError::OtherStore { theirs, .. }) => {
+                agreement::take_over(theirs, &options.store, &registry, &bus).await?;
+                open(&registry, &options.store, deadline).await?
+            }
+            opened => opened?,
+        };
+        agreement::check(&options.record, &registry, &bus).await?;
+        let heartbeats = bus.subscribe(&Topic::AllNodes.to_string()).await?;
+        let hints = registry.watch_nodes();
+        let identity = NodeIdentity {
+            node: options.node.clone(),
+            nonce: options.record.nonce.clone(),
+        };
+        let mut member = Self {
+            machine: Membership::new(identity, options.times.clone(), clock::now()),
+            performer: RegistryJob {
+                registry,
+                node: options.node.clone(),
+                record: options.record.clone(),
+                store: options.store.clone(),
+            },
+            jobs: JoinSet::new(),
+            bus,
+            options,
+            facts,
+            beaten: 0,
+            suspended: true,
+            draining: false,
+            reopening: false,
+            over: false,
+        };
+        member.done(JobResult::Opened(age));
+        Ok((member, MemberStreams { heartbeats, hints }))
+    }
+
+    pub async fn run(
+        mut self,
+        mut streams: MemberStreams,
+        mut orders: mpsc::Receiver<MemberOrder>,
+        ready: ReadySender,
+        deadline: Instant,
+    ) {
+        let mut ready = Some(ready);
+        let mut heartbeat = interval(heartbeat::INTERVAL);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut sweep = self.next_sweep();
+        while !self.over {
+            let wake = clock::instant(self.machine.next_wake());
+            tokio::select! {
+                () = sleep_until(wake) => self.happened(MembershipInput::Woken),
+                Some(delivery) = streams.heartbeats.next() => self.heartbeat(&delivery),
+                Some(hint) = streams.hints.next() => self.hinted(hint),
+                Some(done) = self.jobs.join_next() => self.done(done.unwrap_or(JobResult::Nothing)),
+                asked = self.options.census.was_asked() => asked.into_iter().for_each(|node| self.happened(MembershipInput::Leaseholder { node })),
+                order = orders.recv() => self.ordered(order),
+                _ = heartbeat.tick() => self.options.heartbeat.beat(),
+                () = sleep_until(sweep) => {
+                    self.perform(MembershipEffect::ReadAll);
+                    sweep = self.next_sweep();
+                }
+                () = sleep_until(deadline), if ready.is_some() => return,
+            }
+            if !self.suspended
+                && let Some(ready) = ready.take()
+            {
+                self.decided(
+                    DecisionKind::NodeJoined,
+                    DecisionData::because("its heartbeat came back and its proof is written"),
+                );
+                // Peers must learn that this node may work before `join` returns.
+                let _soon_enough = self.bus.flush(FLUSHED).await;
+                let _nobody_waits = ready.send(Ok(()));
+            }
+        }
+        let _gone_anyway = self.bus.flush(FLUSHED).await;
+    }
+
+    /// Returns the time of the next read of all records, which is `cluster.sweep` from now, give or
+    /// take a fifth.
+    fn next_sweep(&self) -> Instant {
+        Instant::now()
+            + self
+                .options
+                .times
+                .sweep
+                .mul_f64(0.8 + 0.4 * fastrand::f64())
+    }
+
+    fn happened(&mut self, input: MembershipInput) {
+        let now = clock::now();
+        for effect in self.machine.on(now, input) {
+            self.perform(effect);
+        }
+        match self.machine.may_act_until(now) {
+            Some(until) => self.options.permit.give_until(until.as_millis()),
+            None => self.options.permit.take_back(),
+        }
+    }
+
+    fn heartbeat(&mut self, delivery: &Delivery) {
+        let Ok(heartbeat) = serde_json::from_slice::<Heartbeat>(&delivery.payload) else {
+            return;
+        };
+        let (node, seq) = (heartbeat.node_id.clone(), heartbeat.seq);
+        self.options.census.heard(heartbeat);
+        self.happened(MembershipInput::Heartbeat { node, seq });
+    }
+
+    fn hinted(&mut self, hint: NodeHint) {
+        match hint {
+            NodeHint::Restarted => self.perform(MembershipEffect::ReadAll),
+            NodeHint::Changed(_, None) => {}
+            NodeHint::Changed(node, Some(found)) => {
+                let seen = Some(SeenNode::of(&found.record, found.revision));
+                self.options
+                    .census
+                    .recorded(&node, found.revision, found.record);
+                self.happened(MembershipInput::Record {
+                    node,
+                    seen,
+                    source: ReadSource::Watch,
+                });
+            }
+        }
+    }
+
+    fn ordered(&mut self, order: Option<MemberOrder>) {
+        match order {
+            Some(MemberOrder::Drain) => {
+                self.draining = true;
+                self.happened(MembershipInput::Drain);
+            }
+            Some(MemberOrder::Leave) => self.happened(MembershipInput::Leave),
+            Some(MemberOrder::LeasesChecked { asked_at }) => {
+                self.happened(MembershipInput::LeasesChecked { asked_at })
+            }
+            None => self.over = true,
+        }
+    }
+
+    /// Handles the outcome of an effect.
+    fn done(&mut self, done: JobResult) {
+        match done {
+            JobResult::Nothing => {}
+            JobResult::Happened(input) => self.happened(input),
+            JobResult::Read(node, found) => {
+                let seen = found
+                    .as_ref()
+                    .map(|found| SeenNode::of(&found.record, found.revision));
+                if let Some(found) = found {
+                    self.options
+                        .census
+                        .recorded(&node, found.revision, found.record);
+                }
+                self.happened(MembershipInput::Record {
+                    node,
+                    seen,
+                    source: ReadSource::Leader,
+                });
+            }
+            JobResult::ReadAll(found) => {
+                self.warn_of_other_times(&found);
+                let seen = found
+                    .iter()
+                    .map(|(node, revision, record)| (node.clone(), SeenNode::of(record, *revision)))
+                    .collect();
+                self.options.census.all_recorded(&found);
+                self.happened(MembershipInput::Records(seen));
+            }
+            JobResult::DeclaredDead(node, silent) => {
+                let data = DecisionData {
+                    node: Some(node.clone()),
+                    silent_ms: u64::try_from(silent.as_millis()).ok(),
+                    ..DecisionData::because("it was not heard")
+                };
+                self.decided(DecisionKind::NodeDead, data);
+                self.happened(MembershipInput::DeclaredDead { node });
+            }
+            JobResult::Opened(age) => {
+                self.reopening = false;
+                self.happened(MembershipInput::RegistryCreated {
+                    at: clock::now().before(age),
+                });
+            }
+            JobResult::NotOpened => self.reopening = false,
+            JobResult::Missing(input) => {
+                self.reopen();
+                if let Some(input) = input {
+                    self.happened(input);
+                }
+            }
+            JobResult::Refused(why) => self.must_die(why),
+        }
+    }
+
+    /// Logs a warning for each node with other times. Two nodes that joined at the same time did
+    /// not see each other when their times were compared.
+    fn warn_of_other_times(&self, found: &[(NodeId, u64, NodeRecord)]) {
+        for (node, _, record) in found {
+            if let Some(what) = agreement::difference(&self.options.record, record) {
+                tracing::warn!(%node, name = record.name, what, "a node of this cluster has other times; give all the same `[cluster]`");
+            }
+        }
+    }
+
+    /// Starts a task that opens the lost registry again, unless one is running. The state machine
+    /// then writes this node's record again.
+    fn reopen(&mut self) {
+        if !self.reopening {
+            self.reopening = true;
+            tracing::warn!(
+                "the registry is gone; it is made anew, and every node writes again what is its own"
+            );
+            self.jobs.spawn(self.performer.clone().reopen());
+        }
+    }
+}
