@@ -32,7 +32,7 @@ use crate::{
 };
 use planck_cluster::permit::Permit;
 use planck_telemetry::{content, metrics};
-use planck_toolbox::{Invocation, SecondJudgement};
+use planck_toolbox::{CallProgress, Invocation, SecondJudgement};
 
 /// The result of performing effects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -343,11 +343,8 @@ impl Drop for Actor {
 }
 
 /// Returns the function through which a tool call reports progress to the agent.
-fn progress_of(
-    ticket: Ticket,
-    pieces: Answers,
-) -> impl Fn(planck_toolbox::CallProgress) + Send + Sync {
-    move |planck_toolbox::CallProgress { message, percent }| {
+fn progress_of(ticket: Ticket, pieces: Answers) -> impl Fn(CallProgress) + Send + Sync {
+    move |CallProgress { message, percent }| {
         let news = Input::ToolProgress {
             ticket,
             message,
