@@ -295,7 +295,14 @@ fn models(config: &Config) -> Vec<DoctorFinding> {
         .map(String::as_str)
         .filter(|name| config.providers.is_ready(name))
         .collect();
-    let keys = if ready.is_empty() {
+    let known = node::default_model(config);
+    let keyless = known
+        .as_ref()
+        .map(|model| model.provider.as_str())
+        .filter(|provider| config.providers.is_ready(provider));
+    let keys = if let (true, Some(provider)) = (ready.is_empty(), keyless) {
+        DoctorFinding::good("providers", format!("{provider}, which needs no key"))
+    } else if ready.is_empty() {
         let remedy = format!(
             "set {} or that of another provider, or use ollama",
             planck_providers::key_variables()
@@ -304,7 +311,6 @@ fn models(config: &Config) -> Vec<DoctorFinding> {
     } else {
         DoctorFinding::good("providers", ready.join(", "))
     };
-    let known = planck_node::node::default_model(config);
     let model = match (known, &config.models.default) {
         (Some(model), _) if !config.providers.is_ready(&model.provider) => DoctorFinding::bad(
             "model",

@@ -90,7 +90,10 @@ pub enum SessionCommand {
     Close { session: String },
     /// Remove a session and its log
     #[command(after_help = "Examples:\n  planck session rm bold-oak grey-fern")]
-    Rm { sessions: Vec<String> },
+    Rm {
+        #[arg(required = true)]
+        sessions: Vec<String>,
+    },
     /// Remove closed sessions that were not used for a long time
     #[command(after_help = "Examples:\n  planck session prune --older-than 30d --dry-run")]
     Prune {

@@ -19,19 +19,17 @@ pub async fn show(client: &Client, session: &str, output: Output) -> anyhow::Res
     let mut info = client.session(session).await?;
     info.usage = crate::render::rounded(info.usage);
     let usage = crate::render::consumed(&info.usage);
-    output.pairs(
-        &info,
-        &[
-            ("name", info.name.to_string()),
-            ("title", or_dash(info.title.as_ref())),
-            ("id", info.id.to_string()),
-            ("state", state(info.state).into()),
-            ("workspace", format!("{} {}", info.workspace, info.dir)),
-            ("node", or_dash(info.owner.as_ref())),
-            ("log", format!("{} events", info.head)),
-            ("consumed", usage),
-        ],
-    )?;
+    let mut pairs = vec![
+        ("name", info.name.to_string()),
+        ("id", info.id.to_string()),
+        ("state", state(info.state).into()),
+        ("workspace", format!("{} {}", info.workspace, info.dir)),
+        ("node", or_dash(info.owner.as_ref())),
+        ("log", format!("{} events", info.head)),
+        ("consumed", usage),
+    ];
+    pairs.extend(info.title.clone().map(|title| ("title", title)));
+    output.pairs(&info, &pairs)?;
     if output.output == Format::Table {
         say("\n")?;
         say(&agents(&info.agents))?;
