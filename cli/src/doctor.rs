@@ -137,7 +137,7 @@ impl Doctor {
         if is_client && !self.node {
             findings.push(DoctorFinding::note(
                 "node",
-                "without `store.url`, this is a client of the cluster; what only a node needs was not checked",
+                "without `store.url`, this counts as a client of the cluster; what only a node needs was not checked",
                 "`planck doctor --node` checks it",
             ));
         } else {
