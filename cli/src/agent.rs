@@ -4,8 +4,8 @@ use clap::Subcommand;
 use planck_common::{AgentId, command::Prompt};
 
 use super::{
+    connect::ConnectedClient,
     exit::{Exit, UsageError},
-    link::ConnectedClient,
     output::{Output, or_dash, say},
     permissions::described,
     place::ConfigPlace,

@@ -23,15 +23,15 @@ use self::{
 };
 use super::{
     ask::{Asker, can_ask},
+    choose::{PromptTarget, SessionChoice},
+    connect::ConnectedClient,
     exit::{Exit, until_terminated},
-    link::ConnectedClient,
     log::Logs,
     output::{Stream, draw, say, warn},
     place::ConfigPlace,
     render::{Style, consumed, style, style::Paint},
     waits::{left_open, open_waits},
     watch::{OnWait, Sent, Sink, WatchOutcome, interrupts, watch},
-    which::{PromptTarget, SessionChoice},
 };
 use planck_client::Client;
 use planck_node::config::Config;

@@ -6,8 +6,8 @@ use planck_common::{envelope::Envelope, subject::Topic};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
+    connect,
     exit::{Exit, UsageError},
-    link,
     output::{EventFormat, EventOutput, Stream, json_text, say},
     place::ConfigPlace,
     render::{Style, style::one_line},
@@ -42,7 +42,7 @@ impl EventsArgs {
             ))
             .into());
         }
-        let bus = link::to_others(&config, "planck events").await?;
+        let bus = connect::to_others(&config, "planck events").await?;
         let bus = bus.ok_or_else(|| {
             UsageError("nothing is published without NATS or `planck serve`; set NATS_URL".into())
         })?;

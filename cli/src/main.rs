@@ -6,15 +6,16 @@ mod ask;
 #[cfg(any(test, feature = "bench"))]
 mod bench;
 mod chat;
+mod choose;
 mod completion;
 mod config;
+mod connect;
 mod demo;
 mod doctor;
 mod events;
 mod exit;
 mod hardening;
 mod init;
-mod link;
 mod log;
 mod mistyped;
 mod model;
@@ -36,7 +37,6 @@ mod team;
 mod trust;
 mod waits;
 mod watch;
-mod which;
 
 #[cfg(test)]
 mod tests;

@@ -4,8 +4,8 @@ use clap::Subcommand;
 use planck_common::command::{ChangeModel, ModelRow, Models};
 
 use super::{
+    connect::ConnectedClient,
     exit::{Exit, UsageError},
-    link::ConnectedClient,
     mistyped::nearest,
     output::{Format, Output, say, table},
     place::ConfigPlace,

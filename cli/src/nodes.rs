@@ -6,8 +6,8 @@ use clap::Subcommand;
 use planck_common::command::{Drain, NodeInfo, NodeState};
 
 use super::{
+    connect::ConnectedClient,
     exit::{Exit, NotFound, UsageError},
-    link::ConnectedClient,
     output::{Output, say, warn},
     place::ConfigPlace,
     render::style::{counted, duration},

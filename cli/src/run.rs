@@ -12,15 +12,15 @@ use serde::Serialize;
 
 use super::{
     ask::{Asker, can_ask},
+    choose::{PromptTarget, SessionChoice},
+    connect::ConnectedClient,
     exit::{Exit, UsageError, until_terminated},
-    link::ConnectedClient,
     log::Logs,
     output::{Stream, json, say, warn},
     place::ConfigPlace,
     render::{Style, consumed, rounded, style},
     waits::{left_open, open_waits},
     watch::{OnWait, Sink, WatchOutcome, WorkEnd, interrupts, watch},
-    which::{PromptTarget, SessionChoice},
 };
 use planck_client::Client;
 use planck_node::config::Config;

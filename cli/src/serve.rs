@@ -15,8 +15,8 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    connect,
     exit::{Exit, UsageError},
-    link,
     log::Logs,
     node as node_command,
     output::{say, warn},
@@ -284,7 +284,7 @@ fn for_commands(config: &Config, running: &RunningNode) -> Option<SocketServer> 
 
 /// Returns the client of the front: of the cluster, or of the node in this process.
 async fn client(config: &Config, running: Option<&RunningNode>) -> anyhow::Result<Client> {
-    let bus = match (link::to_nats(config, "planck front").await?, running) {
+    let bus = match (connect::to_nats(config, "planck front").await?, running) {
         (Some(bus), _) => bus,
         (None, Some(running)) => Arc::clone(&running.node().services().bus),
         (None, None) => return Err(usage("a front without a node needs a cluster").into()),

@@ -13,8 +13,8 @@ use clap::Subcommand;
 use planck_common::Seq;
 
 use super::{
+    connect::ConnectedClient,
     exit::{Exit, until_terminated},
-    link::ConnectedClient,
     output::{EventFormat, EventOutput, Output, warn},
     place::ConfigPlace,
     watch::{self, Sink, show_log},

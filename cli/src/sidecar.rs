@@ -13,8 +13,8 @@ use planck_sidecar::{
 use serde_json::Value;
 
 use super::{
+    connect::ConnectedClient,
     exit::{Exit, UsageError},
-    link::ConnectedClient,
     output::{Format, Output, json, say},
     place::ConfigPlace,
 };

@@ -3,8 +3,8 @@
 
 use super::{
     ask::{Asker, can_ask},
+    connect::ConnectedClient,
     exit::Exit,
-    link::ConnectedClient,
     output::{Stream, warn},
     waits::{left_open, open_waits},
     watch::{OnWait, Sent, Sink, WatchOutcome, WatchResult, interrupts, watch},

@@ -9,12 +9,12 @@ use planck_common::command::Start;
 use serde::Serialize;
 
 use super::{
+    choose::SessionChoice,
     exit::{Exit, NotFound},
     output::{Format, Output, json, say, warn},
     permissions::ModeChoice,
     place::ConfigPlace,
     render::style::counted,
-    which::SessionChoice,
 };
 use planck_node::config::Config;
 use planck_node::node::Inventory;

@@ -13,8 +13,8 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use self::names::WaiterNames;
 use super::{
+    connect::ConnectedClient,
     exit::{Exit, NotFound, UsageError},
-    link::ConnectedClient,
     output::{Format, Output, say, warn},
     place::ConfigPlace,
     render::style::{counted, cut, duration},

@@ -15,11 +15,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     console,
+    counters::FrontCounters,
     feed::{Feed, Feeds},
     guard::{AllowedNames, guard, guard_probes},
     health,
     key::{Caller, Keys, Role},
-    meter::FrontMeter,
     openai,
     problem::Problem,
     server::{self, ADMIN_CONNECTIONS, ConnectionLimits},
@@ -97,7 +97,7 @@ pub struct Front {
     connections: usize,
     start: StartDefaults,
     metrics: Option<MetricsText>,
-    meter: Arc<FrontMeter>,
+    counters: Arc<FrontCounters>,
     feeds: Arc<Feeds>,
     /// The tasks that fill the streams of the clients.
     tasks: TaskTracker,
@@ -114,7 +114,7 @@ impl Front {
             connections: options.connections,
             start: options.start,
             metrics: options.metrics,
-            meter: Arc::default(),
+            counters: Arc::default(),
             feeds: Arc::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -203,11 +203,11 @@ impl Front {
     /// Returns the metrics of the front and of its process.
     pub(crate) fn metrics(&self) -> String {
         let process = self.metrics.as_ref().map(|MetricsText(text)| text());
-        self.meter.text() + &process.unwrap_or_default()
+        self.counters.text() + &process.unwrap_or_default()
     }
 
-    pub(crate) fn meter(&self) -> &Arc<FrontMeter> {
-        &self.meter
+    pub(crate) fn counters(&self) -> &Arc<FrontCounters> {
+        &self.counters
     }
 
     pub(crate) fn tasks(&self) -> &TaskTracker {

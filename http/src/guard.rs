@@ -78,7 +78,7 @@ pub async fn guard(State(front): State<Arc<Front>>, mut request: Request, next: 
         Err(problem) if is_openai => ApiError::from(problem).into_response(),
         Err(problem) => problem.into_response(),
     };
-    front.meter().answered(response.status());
+    front.counters().answered(response.status());
     let headers = response.headers_mut();
     headers.insert(
         header::X_CONTENT_TYPE_OPTIONS,

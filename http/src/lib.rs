@@ -12,8 +12,8 @@ mod front;
 mod server;
 
 mod console;
+mod counters;
 mod health;
-mod meter;
 mod openai;
 mod openapi;
 mod sse;

@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::{front::Front, meter::FrontMeter};
+use super::{counters::FrontCounters, front::Front};
 
 /// The maximum number of bytes that wait for one client.
 const ROOM: usize = 1 << 20;
@@ -35,7 +35,7 @@ pub enum Cut {
 pub struct EventSender {
     sender: mpsc::Sender<(Bytes, Option<OwnedSemaphorePermit>)>,
     room: Arc<Semaphore>,
-    meter: Arc<FrontMeter>,
+    counters: Arc<FrontCounters>,
 }
 
 impl EventSender {
@@ -48,7 +48,7 @@ impl EventSender {
             place = tokio::time::timeout(SLOWEST, room) => place.map_err(|_| self.cut_off())?.ok(),
             () = self.sender.closed() => return Err(Cut::Gone),
         };
-        self.meter.sent_frame();
+        self.counters.sent_frame();
         let frame = (Bytes::from(frame.0), place);
         self.sender.send(frame).await.map_err(|_| Cut::Gone)
     }
@@ -65,7 +65,7 @@ impl EventSender {
     }
 
     fn cut_off(&self) -> Cut {
-        self.meter.cut_off();
+        self.counters.cut_off();
         Cut::TooSlow
     }
 
@@ -140,9 +140,9 @@ where
     let filling = fill(EventSender {
         sender,
         room: Arc::new(Semaphore::new(ROOM)),
-        meter: Arc::clone(front.meter()),
+        counters: Arc::clone(front.counters()),
     });
-    let (stop, open) = (front.stop().clone(), front.meter().opened());
+    let (stop, open) = (front.stop().clone(), front.counters().opened());
     front.tasks().spawn(async move {
         let _open = open;
         let _ = stop.run_until_cancelled(filling).await;
@@ -180,7 +180,7 @@ mod tests {
         let events = EventSender {
             sender,
             room: Arc::new(Semaphore::new(ROOM)),
-            meter: Arc::default(),
+            counters: Arc::default(),
         };
         let mut sent = 0;
         let cut = loop {

@@ -13,8 +13,8 @@ pub mod waiters;
 mod calling;
 mod startup;
 
+mod chunk_batch;
 mod encoding;
-mod held;
 mod run;
 
 mod saving;

@@ -10,10 +10,10 @@ use reqwest::{
 
 use super::{
     Encoder, Provider, ReplyProgress, RequestHead, WireRequest,
-    allowance::AnswerBounds,
+    answer_bounds::AnswerBounds,
     catalogue::{ModelCatalogue, ModelFacts},
     client::{Clients, LentClient, Route},
-    gate::Gate,
+    concurrency::ConcurrencyLimit,
     http::{self, Destination, HttpCall},
     options::Times,
     preset::Preset,
@@ -41,7 +41,7 @@ pub struct ProviderEndpoint {
     pub(super) configured: bool,
     pub(super) times: Times,
     pub(super) answer: AnswerBounds,
-    pub(super) gate: Arc<Gate>,
+    pub(super) concurrency: Arc<ConcurrencyLimit>,
     pub(super) catalogue: Arc<ModelCatalogue>,
     pub(super) route: Route,
 }
@@ -164,7 +164,7 @@ impl ProviderEndpoint {
             key: self.key.clone(),
             times: self.times,
             answer: self.answer,
-            gate: Arc::clone(&self.gate),
+            concurrency: Arc::clone(&self.concurrency),
             entry,
         }))
     }

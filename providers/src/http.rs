@@ -1,4 +1,4 @@
-//! Sends one request: waits for the gate, sends the request, and reads the stream of the answer to
+//! Sends one request: waits until the request may be sent, sends the request, and reads the stream of the answer to
 //! its end so that the connection can be reused.
 
 mod reader;
@@ -17,11 +17,11 @@ use tokio::{
 use self::{reader::BodyReader, refusal::HttpRefusal};
 use super::{
     ReplyProgress,
-    allowance::{Allowance, AnswerBounds},
+    answer_bounds::{Allowance, AnswerBounds},
     catalogue::ModelFacts,
     client::watched,
+    concurrency::ConcurrencyLimit,
     decode::{Decoder, broken},
-    gate::Gate,
     options::Times,
     wire::{WireFormat, WireTarget},
 };
@@ -48,7 +48,7 @@ pub struct HttpCall {
     pub key: Option<Secret>,
     pub times: Times,
     pub answer: AnswerBounds,
-    pub gate: Arc<Gate>,
+    pub concurrency: Arc<ConcurrencyLimit>,
     pub entry: ModelFacts,
 }
 
@@ -82,11 +82,11 @@ enum StreamState {
 struct ReadingBody {
     wording: FailureWording,
     entry: ModelFacts,
-    gate: Arc<Gate>,
+    concurrency: Arc<ConcurrencyLimit>,
     decoder: Box<dyn Decoder>,
     reader: BodyReader,
     allowance: Allowance,
-    /// The permits of the gate and of the kept connection. They are released when the answer has
+    /// The permits for the request and of the kept connection. They are released when the answer has
     /// been read.
     _places: [Option<OwnedSemaphorePermit>; 2],
 }
@@ -120,7 +120,7 @@ async fn next(mut state: StreamState) -> Option<(Result<ReplyProgress, Failure>,
     }
 }
 
-/// Waits for the gate, sends the request, and reads the status and the headers of its answer.
+/// Waits until the request may be sent, sends the request, and reads the status and the headers of its answer.
 async fn begin(call: HttpCall) -> Result<Box<ReadingBody>, Failure> {
     let HttpCall {
         name,
@@ -133,7 +133,7 @@ async fn begin(call: HttpCall) -> Result<Box<ReadingBody>, Failure> {
         key,
         times,
         answer: bounds,
-        gate,
+        concurrency,
         entry,
     } = call;
     let wording = FailureWording {
@@ -142,7 +142,7 @@ async fn begin(call: HttpCall) -> Result<Box<ReadingBody>, Failure> {
         key,
         configured,
     };
-    let place = gate.enter().await;
+    let place = concurrency.enter().await;
     let sent = Instant::now();
     let answer = timeout_at(sent + times.first_byte, send(request)).await;
     let response = match answer {
@@ -157,20 +157,20 @@ async fn begin(call: HttpCall) -> Result<Box<ReadingBody>, Failure> {
     };
     match response {
         Ok(response) => {
-            gate.went_well();
+            concurrency.went_well();
             let reader = BodyReader::new(response, times, sent);
             let (decoder, allowance) = (wire.decoder(&target), Allowance::new(bounds));
             Ok(Box::new(ReadingBody {
                 wording,
                 entry,
-                gate,
+                concurrency,
                 decoder,
                 reader,
                 allowance,
                 _places: [place, kept],
             }))
         }
-        Err(refused) => Err(wording.to_failure(refused, &gate)),
+        Err(refused) => Err(wording.to_failure(refused, &concurrency)),
     }
 }
 
@@ -250,10 +250,10 @@ impl FailureWording {
     /// Converts a refusal into a failure: adds the provider's name, removes the key from the
     /// message, and delays other requests if the provider is overloaded. If the server is not
     /// `configured`, the server's own message is left out.
-    fn to_failure(&self, refusal: HttpRefusal, gate: &Gate) -> Failure {
+    fn to_failure(&self, refusal: HttpRefusal, concurrency: &ConcurrencyLimit) -> Failure {
         let HttpRefusal { failure, overload } = refusal;
         if overload {
-            gate.slow_down(failure.retry_after);
+            concurrency.slow_down(failure.retry_after);
         }
         let text = failure
             .public
@@ -270,7 +270,7 @@ impl FailureWording {
 
     /// Converts a failure while the answer was read. What cannot be read may come from a wrong
     /// address, so the message names the address.
-    fn while_reading(&self, mut failure: Failure, gate: &Gate) -> Failure {
+    fn while_reading(&self, mut failure: Failure, concurrency: &ConcurrencyLimit) -> Failure {
         match failure.kind {
             FailureKind::Transient | FailureKind::Refused if self.configured => {
                 let message = failure.message.clone();
@@ -283,7 +283,7 @@ impl FailureWording {
             | FailureKind::ContextFull
             | FailureKind::AnswerLimit => {}
         }
-        self.to_failure(failure.into(), gate)
+        self.to_failure(failure.into(), concurrency)
     }
 
     fn word(&self, text: &str) -> String {
@@ -319,7 +319,7 @@ impl ReadingBody {
         };
         let end = end.map(|end| match end {
             Ok(finish) => Ok(self.priced(finish)),
-            Err(failure) => Err(self.wording.while_reading(failure, &self.gate)),
+            Err(failure) => Err(self.wording.while_reading(failure, &self.concurrency)),
         });
         (chunks, end)
     }

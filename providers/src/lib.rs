@@ -9,18 +9,18 @@ pub mod secret;
 mod testing;
 
 mod addresses;
-mod allowance;
+mod answer_bounds;
 mod call_ids;
 mod catalogue;
 mod client;
+mod concurrency;
 mod endpoint;
-mod gate;
 mod http;
-mod loose;
+mod lenient;
 
-mod complaint;
 mod decode;
 mod encode;
+mod error_body;
 mod frames;
 mod function;
 mod opts;
@@ -47,7 +47,7 @@ use reqwest::header::HeaderMap;
 use serde_json::{Map, Value};
 
 pub use addresses::Addresses;
-pub use allowance::AnswerBounds;
+pub use answer_bounds::AnswerBounds;
 pub use catalogue::{BadTable, ModelTable};
 pub use client::{
     ClientOptions, Clients, HttpClientError, Proxy, Route, check_authorities, client,

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 use planck_common::command::Prices;
 
 use super::{
-    addresses::Addresses, allowance::AnswerBounds, catalogue::ModelTable, client::Route,
+    addresses::Addresses, answer_bounds::AnswerBounds, catalogue::ModelTable, client::Route,
     wire::WireKind,
 };
 use crate::secret::Secret;

@@ -11,9 +11,9 @@ use reqwest::Url;
 use super::{
     Provider,
     catalogue::{ModelCatalogue, ModelTable},
+    concurrency::ConcurrencyLimit,
     decode::Decoder,
     endpoint::{self, ProviderEndpoint, WireChoice},
-    gate::Gate,
     options::{LlmOptions, ProviderOptions},
     preset::{PRESETS, Preset},
     wire::{WireKind, WireTarget},
@@ -257,7 +257,9 @@ impl Llm {
             configured: is_its_own || self.options.addresses.allow(base.as_str()),
             times: options.times,
             answer: self.options.answer,
-            gate: Arc::new(Gate::new(options.max_concurrent.unwrap_or(MAX_CONCURRENT))),
+            concurrency: Arc::new(ConcurrencyLimit::new(
+                options.max_concurrent.unwrap_or(MAX_CONCURRENT),
+            )),
             catalogue: Arc::clone(&self.catalogue),
             route: options.route.clone(),
             base,

@@ -14,10 +14,10 @@ mod leases;
 mod lock;
 mod log;
 mod own_place;
+mod read_only;
 mod records;
 mod schema;
 mod trial;
-mod view;
 mod waits;
 
 #[cfg(test)]

@@ -5,9 +5,9 @@
 
 pub(crate) mod descendants;
 mod descriptors;
-mod lifeline;
 mod limits;
 mod options;
+mod parent_pipe;
 mod watch;
 
 use std::{
@@ -34,9 +34,9 @@ use nix::{
 };
 
 use descendants::Descendants;
-use lifeline::{Lifeline, LifelineEvent};
 pub use limits::{CommandLimits, THREADS};
 use options::{ReapMode, ReapOptions};
+use parent_pipe::{ParentPipe, ParentPipeEvent};
 use watch::{Excess, LimitWatch};
 
 use super::sandbox::{self, SandboxPolicy};
@@ -139,8 +139,8 @@ fn become_command(options: &ReapOptions) -> String {
 
 fn reap(silence: Option<Duration>, input: usize, options: &ReapOptions) -> Result<ReapEnd, String> {
     let signals = prepare().map_err(|why| format!("cannot prepare: {why}"))?;
-    let mut lifeline = Lifeline::new(silence);
-    let Some(input) = lifeline.read_input(input) else {
+    let mut parent_pipe = ParentPipe::new(silence);
+    let Some(input) = parent_pipe.read_input(input) else {
         return Ok(ReapEnd::Stopped);
     };
     let child = start(options, input)?;
@@ -149,7 +149,7 @@ fn reap(silence: Option<Duration>, input: usize, options: &ReapOptions) -> Resul
     let watch = options
         .limits
         .and_then(|limits| LimitWatch::new(limits, &folders));
-    let end = wait(&mut lifeline, &signals, watch, child);
+    let end = wait(&mut parent_pipe, &signals, watch, child);
     if let Some(group) = &options.group {
         group.kill();
     }
@@ -231,7 +231,7 @@ fn start(options: &ReapOptions, input: Vec<u8>) -> Result<Pid, String> {
 
 /// Waits for the first event that ends the run, and returns how the run ended.
 fn wait(
-    lifeline: &mut Lifeline,
+    parent_pipe: &mut ParentPipe,
     signals: &SignalFd,
     mut watch: Option<LimitWatch>,
     child: Pid,
@@ -243,17 +243,17 @@ fn wait(
         if let Some(excess) = watch.as_mut().and_then(LimitWatch::look) {
             return Ok(ReapEnd::LimitExceeded(excess));
         }
-        match lifeline
+        match parent_pipe
             .wait(signals, watch.as_ref().map(LimitWatch::pause))
             .map_err(|why| format!("cannot wait: {why}"))?
         {
-            LifelineEvent::Alive => {}
-            LifelineEvent::Signals => {
+            ParentPipeEvent::Alive => {}
+            ParentPipeEvent::Signals => {
                 if told_to_end(signals) {
                     return Ok(ReapEnd::Stopped);
                 }
             }
-            LifelineEvent::Ended | LifelineEvent::Silent => return Ok(ReapEnd::Stopped),
+            ParentPipeEvent::Ended | ParentPipeEvent::Silent => return Ok(ReapEnd::Stopped),
         }
     }
 }

@@ -7,11 +7,11 @@ use tokio::{signal::unix::Signal, sync::oneshot};
 
 use crate::{
     ask::can_ask,
+    choose::SessionChoice,
     exit::Exit,
     output::{Stream, question, say, table, warn},
     render::Style,
     session::glance::{Glance, ago},
-    which::SessionChoice,
 };
 use planck_client::Client;
 

@@ -4,13 +4,13 @@
 use planck_common::{Seq, command::SessionInfo};
 
 use crate::{
+    choose::PromptTarget,
     mistyped::nearest,
     model,
     output::{or_dash, say},
     permissions,
     render::{consumed, style::counted},
     session::{agents, rename, rewind},
-    which::PromptTarget,
 };
 use planck_client::Client;
 

@@ -5,8 +5,8 @@ use planck_common::command::{InputMode, Prompt};
 
 use super::look::state;
 use crate::{
+    connect::ConnectedClient,
     exit::Exit,
-    link::ConnectedClient,
     output::{say, warn},
     render::style::counted,
     stay::stay,

@@ -15,10 +15,10 @@ use super::{
     look::state,
 };
 use crate::{
+    choose::every_session,
     exit::{Exit, UsageError},
     output::{Format, Output, Stream, json, say, table, warn},
     render::Style,
-    which::every_session,
 };
 use planck_client::Client;
 use planck_node::config::Period;

@@ -6,7 +6,7 @@ use planck_common::{
 };
 
 use super::change;
-use crate::{exit::Exit, output::say, which::every_session};
+use crate::{choose::every_session, exit::Exit, output::say};
 use planck_client::Client;
 use planck_node::config::Period;
 

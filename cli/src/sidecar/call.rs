@@ -18,8 +18,8 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    connect::to_nats,
     exit::{Exit, NotFound, UsageError},
-    link::to_nats,
     mistyped::nearest,
     output::{data, warn},
     place::ConfigPlace,

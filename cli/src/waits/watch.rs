@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{WaiterNames, every_wait, open, short};
 use crate::{
+    connect::ConnectedClient,
     exit::Exit,
-    link::ConnectedClient,
     output::{Format, json_text, say, warn},
     render::style::one_line,
     watch::interrupts,

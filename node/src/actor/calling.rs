@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
-use super::{held::HeldChunks, spans::record_answer, work::Answers};
+use super::{chunk_batch::ChunkBatch, spans::record_answer, work::Answers};
 use crate::{
     agent::{Input, Ticket},
     model::{Failure, FailureKind, Finish},
@@ -29,19 +29,19 @@ impl PreparedCall {
     /// rest of the reply and how it ended, or the failure, as an [`Input::Answered`].
     pub async fn run(self, pieces: Answers) -> Input {
         let (ticket, span) = (self.ticket, self.span.clone());
-        let mut held = HeldChunks::new();
-        let reading = self.read(pieces, &mut held).instrument(span.clone());
+        let mut batch = ChunkBatch::new();
+        let reading = self.read(pieces, &mut batch).instrument(span.clone());
         let result = reading.await;
         record_answer(&span, &result);
         Input::Answered {
             ticket,
-            chunks: held.take(),
+            chunks: batch.take(),
             result,
             jitter: fastrand::f64(),
         }
     }
 
-    async fn read(self, pieces: Answers, held: &mut HeldChunks) -> Result<Finish, Failure> {
+    async fn read(self, pieces: Answers, batch: &mut ChunkBatch) -> Result<Finish, Failure> {
         let Self {
             ticket,
             provider,
@@ -60,7 +60,7 @@ impl PreparedCall {
                         if let Some(content) = &mut content {
                             content.take(&chunks);
                         }
-                        held.push(chunks, Instant::now())
+                        batch.push(chunks, Instant::now())
                     }
                     Some(ReplyProgress::Finished(finish)) => {
                         if let Some(content) = content {
@@ -70,10 +70,10 @@ impl PreparedCall {
                     }
                     None => break,
                 },
-                () = held.due() => true,
+                () = batch.due() => true,
             };
             if are_due {
-                let chunks = held.take();
+                let chunks = batch.take();
                 let sent = pieces.send(Box::new(Input::Chunks { ticket, chunks }));
                 if sent.await.is_err() {
                     break;

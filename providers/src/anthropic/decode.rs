@@ -7,10 +7,10 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    allowance::over,
-    complaint::Complaint,
+    answer_bounds::over,
     decode::{EventDecoder, PartKind, PartNumbers, broken, parse, stop_of},
-    loose::{BorrowedWord, LooseWord, count, is_placeholder},
+    error_body::ErrorBody,
+    lenient::{BorrowedWord, LenientWord, count, is_placeholder},
     seal,
     wire::WireTarget,
 };
@@ -74,8 +74,8 @@ impl EventDecoder for AnthropicReply {
                 self.stopped = true;
             }
             "error" => {
-                return Err(Complaint::read(data)
-                    .map_or_else(|| broken("an error without words"), Complaint::midway));
+                return Err(ErrorBody::read(data)
+                    .map_or_else(|| broken("an error without words"), ErrorBody::midway));
             }
             // Ignores `ping`, and events that a later version of the API may send.
             _ => {}
@@ -318,7 +318,7 @@ struct AnthropicEvent<'a> {
     #[serde(borrow, rename = "type")]
     kind: Cow<'a, str>,
     #[serde(default)]
-    index: LooseWord,
+    index: LenientWord,
     #[serde(borrow)]
     delta: Option<BlockDelta<'a>>,
     #[serde(borrow)]

@@ -7,7 +7,7 @@ use reqwest::Response;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::refusal;
-use crate::{allowance::over, decode::broken, options::Times};
+use crate::{answer_bounds::over, decode::broken, options::Times};
 use planck_agent::model::Failure;
 
 /// How long to wait for the end of a body after the reply is complete. If the end does not arrive

@@ -8,8 +8,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{Destination, retry_after::retry_after};
 use crate::{
-    complaint::{Complaint, kind_of_status},
     decode::{bounded, broken, garbled},
+    error_body::{ErrorBody, kind_of_status},
     preset::Preset,
 };
 use planck_agent::model::{Failure, FailureKind};
@@ -71,19 +71,19 @@ fn by_status(
     header_wait: Option<Duration>,
     destination: &Destination,
 ) -> Failure {
-    let complaint = Complaint::read(body);
-    let kind = complaint.as_ref().map_or_else(
+    let error_body = ErrorBody::read(body);
+    let kind = error_body.as_ref().map_or_else(
         || kind_of_status(Some(status.as_u16())),
-        |complaint| complaint.kind(Some(status.as_u16())),
+        |error_body| error_body.kind(Some(status.as_u16())),
     );
-    let within_body = complaint
+    let within_body = error_body
         .as_ref()
-        .and_then(|complaint| complaint.retry_after);
-    let complaint = complaint.map_or_else(|| excerpt(body), |complaint| complaint.text());
+        .and_then(|error_body| error_body.retry_after);
+    let error_body = error_body.map_or_else(|| excerpt(body), |error_body| error_body.text());
     let retry_after = header_wait
         .or(within_body)
         .filter(|_| kind == FailureKind::Transient);
-    let hint = if complaint.contains("/v1/responses") {
+    let hint = if error_body.contains("/v1/responses") {
         OTHER_WIRE.to_owned()
     } else if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
         let proxy = destination.proxy.as_deref().unwrap_or("a proxy");
@@ -94,7 +94,7 @@ fn by_status(
     let public = Some(format!("{}{hint}", words(status)));
     Failure {
         kind,
-        message: format!("{}: {complaint}{hint}", words(status)),
+        message: format!("{}: {error_body}{hint}", words(status)),
         public,
         retry_after,
     }
@@ -160,10 +160,10 @@ pub fn cut(error: reqwest::Error) -> Failure {
 }
 
 fn no_stream(body: &[u8]) -> HttpRefusal {
-    match Complaint::read(body) {
-        Some(complaint) => HttpRefusal {
-            overload: complaint.is_overload(),
-            failure: complaint.midway(),
+    match ErrorBody::read(body) {
+        Some(error_body) => HttpRefusal {
+            overload: error_body.is_overload(),
+            failure: error_body.midway(),
         },
         None => garbled("the answer is no stream of events", excerpt(body)).into(),
     }

@@ -6,9 +6,9 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    complaint::Complaint,
     decode::{EventDecoder, PartKind, PartNumbers, broken, parse, stop_of, usage},
-    loose::{BorrowedWord, count},
+    error_body::ErrorBody,
+    lenient::{BorrowedWord, count},
 };
 use planck_agent::model::{Chunk, Failure, Finish, Names};
 
@@ -25,8 +25,8 @@ impl EventDecoder for OllamaReply {
     fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         let line: OllamaLine<'_> = parse(data)?;
         if line.error.is_some() {
-            return Err(Complaint::read(data)
-                .map_or_else(|| broken("an error without words"), Complaint::midway));
+            return Err(ErrorBody::read(data)
+                .map_or_else(|| broken("an error without words"), ErrorBody::midway));
         }
         self.names.note(None, line.model);
         if let Some(message) = line.message {

@@ -15,9 +15,9 @@ use self::{
 };
 use super::reasoning::{Details, ReasoningMember};
 use crate::{
-    complaint::Complaint,
     decode::{self, EventDecoder, PartKind, PartNumbers, broken, garbled, parse, stop_of},
-    loose::{ContentPiece, count, is_there},
+    error_body::ErrorBody,
+    lenient::{ContentPiece, count, is_there},
     seal,
     wire::WireTarget,
 };
@@ -61,7 +61,7 @@ impl EventDecoder for ChatReply {
         }
         let event: ChatEvent<'_> = parse(data)?;
         if event.error.filter(is_there).is_some() {
-            return Err(complaint(data));
+            return Err(error_body(data));
         }
         self.facts.names.note(event.id, event.model);
         let of_groq = event.x_groq.unwrap_or_default();
@@ -69,10 +69,10 @@ impl EventDecoder for ChatReply {
         self.count(event.usage, event.timings);
         match event.choices.into_iter().flatten().next() {
             Some(choice) => self.choice(choice, chunks),
-            None if of_groq.error.filter(is_there).is_some() => Err(complaint(
+            None if of_groq.error.filter(is_there).is_some() => Err(error_body(
                 of_groq.error.map_or("", RawValue::get).as_bytes(),
             )),
-            None => Complaint::in_chunk(data).map_or(Ok(()), |error| Err(error.midway())),
+            None => ErrorBody::in_chunk(data).map_or(Ok(()), |error| Err(error.midway())),
         }
     }
 
@@ -170,7 +170,7 @@ impl ChatReply {
     fn choice(&mut self, choice: ChatChoice<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         self.facts.has_choices = true;
         if let Some(error) = choice.error.filter(is_there) {
-            return Err(complaint(error.get().as_bytes()));
+            return Err(error_body(error.get().as_bytes()));
         }
         self.count(choice.usage, None);
         if let Some(delta) = choice.delta {
@@ -295,8 +295,8 @@ impl ChatReply {
     }
 }
 
-fn complaint(data: &[u8]) -> Failure {
-    Complaint::read(data).map_or_else(|| broken("an error without words"), Complaint::midway)
+fn error_body(data: &[u8]) -> Failure {
+    ErrorBody::read(data).map_or_else(|| broken("an error without words"), ErrorBody::midway)
 }
 
 fn stop_reason(word: &str) -> Result<StopReason, Failure> {

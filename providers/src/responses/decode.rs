@@ -11,10 +11,10 @@ use super::{
     sealed,
 };
 use crate::{
-    allowance::{MOST_PARTS, over},
-    complaint::Complaint,
+    answer_bounds::{MOST_PARTS, over},
     decode::{EventDecoder, PartKind, PartNumbers, broken, parse, stop_of},
-    loose::{LooseWord, count, is_placeholder, is_there},
+    error_body::ErrorBody,
+    lenient::{LenientWord, count, is_placeholder, is_there},
     wire::WireTarget,
 };
 use planck_agent::model::{Chunk, Failure, Finish, Names};
@@ -367,7 +367,7 @@ impl ResponsesReply {
 
 /// Returns the text of a delta, or `None` if the delta has no text.
 fn text_of(delta: Option<&RawValue>) -> Option<String> {
-    serde_json::from_str::<LooseWord>(delta?.get()).ok()?.0
+    serde_json::from_str::<LenientWord>(delta?.get()).ok()?.0
 }
 
 fn read_item(raw: &RawValue) -> Result<OutputItem, Failure> {
@@ -375,8 +375,8 @@ fn read_item(raw: &RawValue) -> Result<OutputItem, Failure> {
 }
 
 fn failure(error: Option<&RawValue>) -> Failure {
-    let complaint = error.and_then(|error| Complaint::read(error.get().as_bytes()));
-    complaint.map_or_else(|| broken("an error without words"), Complaint::midway)
+    let error_body = error.and_then(|error| ErrorBody::read(error.get().as_bytes()));
+    error_body.map_or_else(|| broken("an error without words"), ErrorBody::midway)
 }
 
 /// Reads the token counts. The reported prompt tokens include those read from the cache and those

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     decode::{PartKind, parse},
-    loose::LooseWord,
+    lenient::LenientWord,
 };
 use planck_agent::model::Failure;
 
@@ -14,11 +14,11 @@ use planck_agent::model::Failure;
 #[derive(Deserialize)]
 pub struct ResponsesEvent<'a> {
     #[serde(default, rename = "type")]
-    pub kind: LooseWord,
+    pub kind: LenientWord,
     #[serde(default)]
-    pub output_index: LooseWord,
+    pub output_index: LenientWord,
     #[serde(default)]
-    pub content_index: LooseWord,
+    pub content_index: LenientWord,
     #[serde(borrow, default)]
     pub delta: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -45,7 +45,7 @@ pub struct ResponseFacts<'a> {
     pub id: Option<&'a RawValue>,
     #[serde(borrow)]
     pub model: Option<&'a RawValue>,
-    pub status: LooseWord,
+    pub status: LenientWord,
     #[serde(borrow)]
     pub output: Option<Vec<&'a RawValue>>,
     #[serde(borrow)]
@@ -58,22 +58,22 @@ pub struct ResponseFacts<'a> {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub struct IncompleteDetails {
-    pub reason: LooseWord,
+    pub reason: LenientWord,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub struct OutputItem {
     #[serde(rename = "type")]
-    pub kind: LooseWord,
-    pub id: LooseWord,
-    pub call_id: LooseWord,
-    pub name: LooseWord,
+    pub kind: LenientWord,
+    pub id: LenientWord,
+    pub call_id: LenientWord,
+    pub name: LenientWord,
     pub arguments: Option<Box<RawValue>>,
-    pub phase: LooseWord,
+    pub phase: LenientWord,
     pub content: Option<Vec<EventContent>>,
     pub summary: Option<Vec<EventContent>>,
-    pub encrypted_content: LooseWord,
+    pub encrypted_content: LenientWord,
 }
 
 impl OutputItem {
@@ -90,6 +90,6 @@ impl OutputItem {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub struct EventContent {
-    pub text: LooseWord,
-    pub refusal: LooseWord,
+    pub text: LenientWord,
+    pub refusal: LenientWord,
 }

@@ -20,7 +20,7 @@ use super::{
     fault,
     folder::StoreFolder,
     index::{NewRows, Reserved, session_of_file},
-    lock, view,
+    lock, read_only,
 };
 use crate::{StoreError, refusal};
 
@@ -100,7 +100,7 @@ impl SqliteStore {
             self.files.forget(&stray.id);
             self.index.forget(&stray.id).await?;
             for end in ["", "-wal", "-shm"] {
-                let _ = std::fs::remove_file(view::beside(
+                let _ = std::fs::remove_file(read_only::beside(
                     &self.files.path(&stray.id, &stray.name),
                     end,
                 ));

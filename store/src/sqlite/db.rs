@@ -23,8 +23,8 @@ use super::{
     decode::RowReader,
     fault::{self, SqliteFault},
     folder,
+    read_only::{self, ReadOnlyView},
     schema::{FileSchema, Migrated},
-    view::{self, View},
 };
 use crate::StoreError;
 
@@ -72,7 +72,7 @@ impl Db {
         let opened = async {
             let db = Self::connect(
                 path,
-                View {
+                ReadOnlyView {
                     connect: opening.connect(path, create),
                     copy: None,
                 },
@@ -118,7 +118,7 @@ impl Db {
             return Ok(None);
         }
         let connect = opening.connect(path, false);
-        let view = View {
+        let view = ReadOnlyView {
             connect,
             copy: None,
         };
@@ -138,7 +138,7 @@ impl Db {
             .disable_statement_logging();
         let db = Self::connect(
             path,
-            View {
+            ReadOnlyView {
                 connect,
                 copy: None,
             },
@@ -155,7 +155,11 @@ impl Db {
         Ok(db)
     }
 
-    async fn connect(path: &Path, view: View, opening: DbOptions) -> Result<Self, SqliteFault> {
+    async fn connect(
+        path: &Path,
+        view: ReadOnlyView,
+        opening: DbOptions,
+    ) -> Result<Self, SqliteFault> {
         let opened = timeout_at(opening.deadline(), opening.connect_when_free(&view.connect)).await;
         let connection = opened
             .map_err(|_elapsed| slow(path))?
@@ -186,7 +190,7 @@ impl Db {
             "{} cannot be looked at",
             path.display()
         )));
-        for way in view::ways(path) {
+        for way in read_only::ways(path) {
             let view = way(path)?;
             tried = async {
                 let db = Self::connect(path, view, opening).await?;

@@ -21,7 +21,7 @@ use nix::{
     unistd::{UnlinkatFlags, linkat, unlinkat},
 };
 
-use super::{fault, view};
+use super::{fault, read_only};
 use crate::StoreError;
 use planck_host::regular_file::{self, NotOpened};
 
@@ -244,7 +244,7 @@ enum FileRefusal {
 /// read and write. SQLite gives the journals the same permissions.
 pub fn admit(path: &Path, create: bool) -> Result<(), StoreError> {
     for end in ["", "-wal", "-shm", "-journal"] {
-        let beside = view::beside(path, end);
+        let beside = read_only::beside(path, end);
         if fs::symlink_metadata(&beside).is_ok_and(|there| kind_complaint(&there).is_some()) {
             return Err(refuse(&beside));
         }
@@ -265,7 +265,7 @@ pub fn admit(path: &Path, create: bool) -> Result<(), StoreError> {
 /// all, and a process that dies meanwhile leaves nothing behind. Returns `false` if the file or one
 /// of its journals already exists, if the file system has no unnamed files, or if writing fails.
 pub fn create_with(path: &Path, content: &[u8], full_sync: bool) -> bool {
-    let is_there = |end| fs::symlink_metadata(view::beside(path, end)).is_ok();
+    let is_there = |end| fs::symlink_metadata(read_only::beside(path, end)).is_ok();
     if ["-wal", "-shm", "-journal"].into_iter().any(is_there) {
         return false;
     }

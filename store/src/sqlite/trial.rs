@@ -10,7 +10,7 @@ use super::{
     db::DbOptions,
     fault::{self, SqliteFault},
     folder::StoreFolder,
-    index, lock, view,
+    index, lock, read_only,
 };
 use crate::StoreError;
 use planck_host::folder_trial;
@@ -66,7 +66,7 @@ async fn write(place: &StoreFolder, options: &SqliteOptions) -> Result<TrialWrit
     let index = options.folder.join(index::NAME);
     let has_journal = ["-wal", "-shm"]
         .iter()
-        .all(|end| view::beside(&index, end).exists());
+        .all(|end| read_only::beside(&index, end).exists());
     let is_there = place.find_file(index::NAME)?.is_some();
     // While no node is running, SQLite would create a journal for the transaction, or apply the
     // journal of a killed node. No transaction is tried then.

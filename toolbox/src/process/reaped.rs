@@ -52,7 +52,7 @@ const DRAINING: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Reaped {
     reaper: Reaper,
-    lifeline: Option<ReaperPipe>,
+    parent_pipe: Option<ReaperPipe>,
 }
 
 /// The node's end of the pipe to the reaper. Closing it makes the reaper kill the command.
@@ -87,7 +87,7 @@ impl Reaped {
         let pipe = hand_over(ours, &launch.input).await?;
         Ok(Self {
             reaper,
-            lifeline: Some(ReaperPipe::new(launcher.heartbeat.as_ref(), pipe)),
+            parent_pipe: Some(ReaperPipe::new(launcher.heartbeat.as_ref(), pipe)),
         })
     }
 
@@ -109,7 +109,7 @@ impl Reaped {
             () = cancel.cancelled() => Err(CommandEnd::Aborted),
             () = sleep(limit) => Err(CommandEnd::TimedOut),
         };
-        drop(self.lifeline.take());
+        drop(self.parent_pipe.take());
         let (end, left) = match first {
             Ok((status, left)) => (CommandEnd::Exited(status), left),
             Err(end) => (end, all_ended(ended.as_mut(), reaper).await),
@@ -274,7 +274,7 @@ fn command(
     launcher: &Launcher,
     launch: &Launch,
     group: Option<&CallGroup>,
-    lifeline: PipeReader,
+    parent_pipe: PipeReader,
 ) -> Command {
     let mut command = Command::new(&launcher.planck);
     command.arg0("planck").arg("reap");
@@ -299,7 +299,7 @@ fn command(
         .env_clear()
         .envs(launch.env.iter().map(|(name, value)| (name, value)));
     command
-        .stdin(Stdio::from(lifeline))
+        .stdin(Stdio::from(parent_pipe))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     command

@@ -3,9 +3,9 @@
 
 use super::{ChatReply, event::CallDelta, thought_signature};
 use crate::{
-    allowance::MOST_PARTS,
+    answer_bounds::MOST_PARTS,
     decode::PartKind,
-    loose::{Arguments, Balance, arguments, is_placeholder},
+    lenient::{Arguments, Balance, arguments, is_placeholder},
     seal,
 };
 use planck_agent::model::Chunk;

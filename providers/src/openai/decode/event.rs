@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::loose::{LooseContent, LooseWord};
+use crate::lenient::{LenientContent, LenientWord};
 
 #[derive(Deserialize)]
 pub struct ChatEvent<'a> {
@@ -39,7 +39,7 @@ pub struct ChatChoice<'a> {
     #[serde(borrow, default)]
     pub message: Option<ChatDelta<'a>>,
     #[serde(default)]
-    pub finish_reason: LooseWord,
+    pub finish_reason: LenientWord,
     /// The token counts of Moonshot's streams.
     #[serde(borrow, default)]
     pub usage: Option<&'a RawValue>,
@@ -50,15 +50,15 @@ pub struct ChatChoice<'a> {
 #[derive(Deserialize, Default)]
 pub struct ChatDelta<'a> {
     #[serde(default)]
-    pub content: LooseContent,
+    pub content: LenientContent,
     #[serde(default)]
-    pub refusal: LooseWord,
+    pub refusal: LenientWord,
     /// The field in which DeepSeek, Kimi, GLM, llama.cpp and vLLM send reasoning.
     #[serde(default)]
-    pub reasoning_content: LooseWord,
+    pub reasoning_content: LenientWord,
     /// The field in which OpenRouter, Groq and newer versions of vLLM send reasoning.
     #[serde(default)]
-    pub reasoning: LooseWord,
+    pub reasoning: LenientWord,
     /// The field in which OpenRouter sends reasoning with its structure.
     #[serde(borrow, default)]
     pub reasoning_details: Option<&'a RawValue>,
@@ -71,9 +71,9 @@ pub struct ChatDelta<'a> {
 #[derive(Deserialize)]
 pub struct CallDelta<'a> {
     #[serde(default)]
-    pub index: LooseWord,
+    pub index: LenientWord,
     #[serde(default)]
-    pub id: LooseWord,
+    pub id: LenientWord,
     #[serde(borrow, default)]
     pub function: Option<FunctionDelta<'a>>,
     #[serde(borrow, default)]
@@ -83,7 +83,7 @@ pub struct CallDelta<'a> {
 #[derive(Deserialize, Default)]
 pub struct FunctionDelta<'a> {
     #[serde(default)]
-    pub name: LooseWord,
+    pub name: LenientWord,
     #[serde(borrow, default)]
     pub arguments: Option<&'a RawValue>,
 }

@@ -3,9 +3,9 @@
 
 use super::{ChatReply, calls::CallPiece, event::ChatDelta};
 use crate::{
-    allowance::over,
+    answer_bounds::over,
     decode::garbled,
-    loose::{Arguments, ContentPiece, LooseWord},
+    lenient::{Arguments, ContentPiece, LenientWord},
     openai::reasoning::ReasoningMember,
 };
 use planck_agent::model::{Chunk, Failure};
@@ -120,8 +120,8 @@ impl ChatReply {
             match (is_listed, is_usual) {
                 _ if more.is_empty() => {}
                 (true, _) => new.content.0.push(ContentPiece::Thought(more)),
-                (false, true) => new.reasoning_content = LooseWord(Some(more)),
-                (false, false) => new.reasoning = LooseWord(Some(more)),
+                (false, true) => new.reasoning_content = LenientWord(Some(more)),
+                (false, false) => new.reasoning = LenientWord(Some(more)),
             }
         }
         if !self.messages.came.text {
@@ -132,7 +132,7 @@ impl ChatReply {
             let refusal = message.refusal.0.unwrap_or_default();
             self.facts.refused |= !refusal.is_empty();
             let more = self.messages.refusal.take(refusal)?;
-            new.refusal = LooseWord(Some(more).filter(|more| !more.is_empty()));
+            new.refusal = LenientWord(Some(more).filter(|more| !more.is_empty()));
         }
         self.delta(new, chunks);
         if !self.messages.came.calls {

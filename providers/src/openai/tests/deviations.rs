@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     WireKind,
-    allowance::MOST_PARTS,
+    answer_bounds::MOST_PARTS,
     testing::{TestEndpoint, folded},
 };
 use planck_agent::model::{Failure, FailureKind, Finish};

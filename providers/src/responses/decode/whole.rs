@@ -2,9 +2,9 @@
 
 use super::{ItemParts, OpenItem, ResponsesReply};
 use crate::{
-    allowance::MOST_PARTS,
+    answer_bounds::MOST_PARTS,
     decode::PartKind,
-    loose::{Arguments, arguments},
+    lenient::{Arguments, arguments},
     responses::{
         event::{EventContent, OutputItem},
         sealed::{self, MessagePhase, SealedReasoning},

@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 
 /// Counts what a front does from its start on, and the streams that are open.
 #[derive(Debug, Default)]
-pub struct FrontMeter {
+pub struct FrontCounters {
     /// Answered requests by the first digit of their status, from 1 to 5.
     requests: [AtomicU64; 5],
     streams: AtomicU64,
@@ -22,7 +22,7 @@ pub struct FrontMeter {
 
 /// Counts a stream as open until it is dropped.
 #[derive(Debug)]
-pub struct OpenStream(Arc<FrontMeter>);
+pub struct OpenStream(Arc<FrontCounters>);
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
@@ -30,7 +30,7 @@ impl Drop for OpenStream {
     }
 }
 
-impl FrontMeter {
+impl FrontCounters {
     pub fn answered(&self, status: StatusCode) {
         let class = usize::from(status.as_u16() / 100).checked_sub(1);
         if let Some(count) = class.and_then(|class| self.requests.get(class)) {
@@ -99,14 +99,14 @@ mod tests {
 
     #[test]
     fn text_counts_what_happened() {
-        let meter = Arc::new(FrontMeter::default());
-        meter.answered(StatusCode::OK);
-        meter.answered(StatusCode::NOT_FOUND);
-        meter.cut_off();
-        let stream = meter.opened();
-        assert!(meter.text().contains("planck_http_streams 1\n"));
+        let counters = Arc::new(FrontCounters::default());
+        counters.answered(StatusCode::OK);
+        counters.answered(StatusCode::NOT_FOUND);
+        counters.cut_off();
+        let stream = counters.opened();
+        assert!(counters.text().contains("planck_http_streams 1\n"));
         drop(stream);
-        let text = meter.text();
+        let text = counters.text();
         for line in [
             "planck_http_requests_total{status=\"2xx\"} 1",
             "planck_http_requests_total{status=\"4xx\"} 1",

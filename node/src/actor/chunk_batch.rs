@@ -16,7 +16,7 @@ const LONGEST: Duration = Duration::from_millis(80);
 const FULL: usize = 2_048;
 
 /// The chunks of one reply that the agent has not received yet.
-pub struct HeldChunks {
+pub struct ChunkBatch {
     chunks: Vec<Chunk>,
     bytes: usize,
     /// When the first of `chunks` arrived.
@@ -28,7 +28,7 @@ pub struct HeldChunks {
     alarm: Pin<Box<Sleep>>,
 }
 
-impl HeldChunks {
+impl ChunkBatch {
     pub fn new() -> Self {
         let now = Instant::now();
         Self {
@@ -93,8 +93,8 @@ mod tests {
     }
 
     /// Returns held chunks of a reply of which the agent has received something.
-    fn begun() -> HeldChunks {
-        let mut held = HeldChunks::new();
+    fn begun() -> ChunkBatch {
+        let mut held = ChunkBatch::new();
         held.push(text("a"), Instant::now());
         held.take();
         held
@@ -102,7 +102,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn first_chunks_are_due_when_no_others_are_ready() {
-        let mut held = HeldChunks::new();
+        let mut held = ChunkBatch::new();
         assert!(held.due().now_or_never().is_none());
         assert!(!held.push(text("a"), Instant::now()));
         assert!(held.due().now_or_never().is_some());

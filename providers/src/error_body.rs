@@ -14,7 +14,7 @@ const LONGEST: usize = 8_000;
 
 /// An error as a provider reported it.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Complaint {
+pub struct ErrorBody {
     pub message: String,
     /// The type, the code and the status of the error, without those that are absent or not a
     /// string.
@@ -64,7 +64,7 @@ const NO_MONEY: &[&str] = &[
     "billing_hard_limit",
 ];
 
-impl Complaint {
+impl ErrorBody {
     /// Parses an error body or an error event. Returns `None` if it contains no error message.
     pub fn read(body: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(body).ok()?;
@@ -113,14 +113,14 @@ impl Complaint {
         let has_status = STATUSES
             .iter()
             .any(|name| value.get(name).and_then(status_in).is_some());
-        let is_complaint = is_text("error_message")
+        let is_error = is_text("error_message")
             || is_text("error_type")
             || is_text("detail")
             || is_error("object")
             || is_error("type")
             || is_error("code")
             || has_status;
-        is_complaint.then(|| Self::read(chunk))?
+        is_error.then(|| Self::read(chunk))?
     }
 
     /// Returns the kind of failure. `status` is the HTTP status of the response, or `None` if it

@@ -17,9 +17,9 @@ pub struct BorrowedWord<'a>(#[serde(borrow)] pub Cow<'a, str>);
 /// A string, or a number that is converted to a string. Any other value counts as absent, and so
 /// does an empty string.
 #[derive(Debug, Default)]
-pub struct LooseWord(pub Option<String>);
+pub struct LenientWord(pub Option<String>);
 
-impl LooseWord {
+impl LenientWord {
     pub fn text(self) -> String {
         self.0.unwrap_or_default()
     }
@@ -29,7 +29,7 @@ impl LooseWord {
     }
 }
 
-impl<'de> Deserialize<'de> for LooseWord {
+impl<'de> Deserialize<'de> for LenientWord {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer
             .deserialize_any(WordVisitor)
@@ -88,7 +88,7 @@ impl<'de> Visitor<'de> for WordVisitor {
 /// The content of a message: a string, an item with a text or a thought, or a list of strings and
 /// items. Any other value counts as empty.
 #[derive(Debug, Default)]
-pub struct LooseContent(pub Vec<ContentPiece>);
+pub struct LenientContent(pub Vec<ContentPiece>);
 
 /// One piece of a message's content.
 #[derive(Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub enum ContentPiece {
     Thought(String),
 }
 
-impl<'de> Deserialize<'de> for LooseContent {
+impl<'de> Deserialize<'de> for LenientContent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(ContentVisitor)
     }
@@ -106,8 +106,8 @@ impl<'de> Deserialize<'de> for LooseContent {
 struct ContentVisitor;
 
 impl ContentVisitor {
-    fn text(text: String) -> LooseContent {
-        LooseContent(if text.is_empty() {
+    fn text(text: String) -> LenientContent {
+        LenientContent(if text.is_empty() {
             Vec::new()
         } else {
             vec![ContentPiece::Text(text)]
@@ -116,51 +116,51 @@ impl ContentVisitor {
 }
 
 impl<'de> Visitor<'de> for ContentVisitor {
-    type Value = LooseContent;
+    type Value = LenientContent;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("content")
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<LooseContent, E> {
+    fn visit_str<E: Error>(self, text: &str) -> Result<LenientContent, E> {
         Ok(Self::text(text.to_owned()))
     }
 
-    fn visit_string<E: Error>(self, text: String) -> Result<LooseContent, E> {
+    fn visit_string<E: Error>(self, text: String) -> Result<LenientContent, E> {
         Ok(Self::text(text))
     }
 
-    fn visit_unit<E: Error>(self) -> Result<LooseContent, E> {
-        Ok(LooseContent::default())
+    fn visit_unit<E: Error>(self) -> Result<LenientContent, E> {
+        Ok(LenientContent::default())
     }
 
-    fn visit_bool<E: Error>(self, _: bool) -> Result<LooseContent, E> {
-        Ok(LooseContent::default())
+    fn visit_bool<E: Error>(self, _: bool) -> Result<LenientContent, E> {
+        Ok(LenientContent::default())
     }
 
-    fn visit_u64<E: Error>(self, _: u64) -> Result<LooseContent, E> {
-        Ok(LooseContent::default())
+    fn visit_u64<E: Error>(self, _: u64) -> Result<LenientContent, E> {
+        Ok(LenientContent::default())
     }
 
-    fn visit_i64<E: Error>(self, _: i64) -> Result<LooseContent, E> {
-        Ok(LooseContent::default())
+    fn visit_i64<E: Error>(self, _: i64) -> Result<LenientContent, E> {
+        Ok(LenientContent::default())
     }
 
-    fn visit_f64<E: Error>(self, _: f64) -> Result<LooseContent, E> {
-        Ok(LooseContent::default())
+    fn visit_f64<E: Error>(self, _: f64) -> Result<LenientContent, E> {
+        Ok(LenientContent::default())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<LooseContent, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<LenientContent, A::Error> {
         let mut pieces = Vec::new();
         while let Some(item) = items.next_element::<Value>()? {
             pieces.extend(piece(&item));
         }
-        Ok(LooseContent(pieces))
+        Ok(LenientContent(pieces))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<LooseContent, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<LenientContent, A::Error> {
         let item = Value::deserialize(serde::de::value::MapAccessDeserializer::new(members))?;
-        Ok(LooseContent(piece(&item).into_iter().collect()))
+        Ok(LenientContent(piece(&item).into_iter().collect()))
     }
 }
 
@@ -290,7 +290,7 @@ mod tests {
             ("true", None),
         ] {
             assert_eq!(
-                serde_json::from_str::<LooseWord>(json)
+                serde_json::from_str::<LenientWord>(json)
                     .unwrap()
                     .0
                     .as_deref(),
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn content_is_a_text_or_a_list_of_items() {
-        let read = |value: Value| serde_json::from_value::<LooseContent>(value).unwrap().0;
+        let read = |value: Value| serde_json::from_value::<LenientContent>(value).unwrap().0;
         assert_eq!(read(json!("a")), [ContentPiece::Text("a".into())]);
         let thinking = json!({"type": "thinking", "thinking": [{"type": "text", "text": "h"}, {"type": "text", "text": "m"}]});
         assert_eq!(

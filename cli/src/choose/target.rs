@@ -8,7 +8,7 @@ use planck_common::{
     spec::AgentRole,
 };
 
-use crate::{link::ConnectedClient, output::warn, waits::own_name, watch::Sent};
+use crate::{connect::ConnectedClient, output::warn, waits::own_name, watch::Sent};
 use planck_client::Client;
 
 const OFFLINE: &str = "planck: commands of agents have no network; `tools.network = \"on\"` in the configuration gives it to them";

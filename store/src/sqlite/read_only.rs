@@ -20,7 +20,7 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_');
 
 /// The options that open one database read-only.
-pub struct View {
+pub struct ReadOnlyView {
     pub connect: SqliteConnectOptions,
     /// The copy that is opened instead of the database. The copy is removed when the `TempDir` is
     /// dropped.
@@ -28,7 +28,7 @@ pub struct View {
 }
 
 /// A way to open a database read-only.
-pub type Way = fn(&Path) -> Result<View, SqliteFault>;
+pub type Way = fn(&Path) -> Result<ReadOnlyView, SqliteFault>;
 
 /// Returns the ways to open a database read-only. If the first one fails, the caller tries the
 /// next.
@@ -58,14 +58,14 @@ fn options() -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-fn alone(path: &Path) -> Result<View, SqliteFault> {
-    Ok(View {
+fn alone(path: &Path) -> Result<ReadOnlyView, SqliteFault> {
+    Ok(ReadOnlyView {
         connect: options().filename(path).read_only(true).immutable(true),
         copy: None,
     })
 }
 
-fn with_journal(path: &Path) -> Result<View, SqliteFault> {
+fn with_journal(path: &Path) -> Result<ReadOnlyView, SqliteFault> {
     let Some(text) = path.to_str() else {
         return copied(path);
     };
@@ -73,13 +73,13 @@ fn with_journal(path: &Path) -> Result<View, SqliteFault> {
         "file:{}?mode=ro&readonly_shm=1",
         utf8_percent_encode(text, PLAIN)
     );
-    Ok(View {
+    Ok(ReadOnlyView {
         connect: options().filename(uri).read_only(true),
         copy: None,
     })
 }
 
-fn copied(path: &Path) -> Result<View, SqliteFault> {
+fn copied(path: &Path) -> Result<ReadOnlyView, SqliteFault> {
     let failed = |error: std::io::Error| {
         SqliteFault::Store(fault::refused(
             path,
@@ -97,7 +97,7 @@ fn copied(path: &Path) -> Result<View, SqliteFault> {
             Ok(_) | Err(_) => {}
         }
     }
-    Ok(View {
+    Ok(ReadOnlyView {
         connect: options().filename(to).pragma("query_only", "ON"),
         copy: Some(copy),
     })

@@ -1,5 +1,5 @@
 //! Limits how many requests of this node to one endpoint run at once, and delays requests after an
-//! overload. Each endpoint has its own gate.
+//! overload. Each endpoint has its own limit.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 const FIRST: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
-pub struct Gate {
+pub struct ConcurrencyLimit {
     places: Arc<Semaphore>,
     hold: Mutex<GateHold>,
 }
@@ -30,7 +30,7 @@ struct GateHold {
     overloads: u32,
 }
 
-impl Gate {
+impl ConcurrencyLimit {
     pub fn new(max_concurrent: usize) -> Self {
         let places = max_concurrent.clamp(1, Semaphore::MAX_PERMITS);
         Self {
@@ -81,10 +81,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_overload_delays_every_request() {
-        let gate = Gate::new(8);
+        let concurrency = ConcurrencyLimit::new(8);
         let start = Instant::now();
-        gate.slow_down(Some(Duration::from_secs(8)));
-        let (one, two) = tokio::join!(gate.enter(), gate.enter());
+        concurrency.slow_down(Some(Duration::from_secs(8)));
+        let (one, two) = tokio::join!(concurrency.enter(), concurrency.enter());
         assert!(one.is_some() && two.is_some());
         assert!(
             (8..=10).contains(&start.elapsed().as_secs()),
@@ -95,30 +95,33 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_delay_is_bounded_and_grows_only_while_overloaded() {
-        let gate = Gate::new(1);
-        gate.slow_down(Some(Duration::from_secs(100_000)));
-        assert!(gate.held_until().unwrap() - Instant::now() <= LONGEST);
+        let concurrency = ConcurrencyLimit::new(1);
+        concurrency.slow_down(Some(Duration::from_secs(100_000)));
+        assert!(concurrency.held_until().unwrap() - Instant::now() <= LONGEST);
         tokio::time::advance(LONGEST).await;
-        assert_eq!(gate.held_until(), None);
-        gate.went_well();
-        gate.slow_down(None);
-        assert_eq!(gate.held_until().unwrap() - Instant::now(), FIRST);
-        gate.slow_down(None);
-        assert_eq!(gate.held_until().unwrap() - Instant::now(), FIRST * 2);
+        assert_eq!(concurrency.held_until(), None);
+        concurrency.went_well();
+        concurrency.slow_down(None);
+        assert_eq!(concurrency.held_until().unwrap() - Instant::now(), FIRST);
+        concurrency.slow_down(None);
+        assert_eq!(
+            concurrency.held_until().unwrap() - Instant::now(),
+            FIRST * 2
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn requests_at_once_are_limited() {
-        let gate = Gate::new(1);
-        let held = gate.enter().await;
+        let concurrency = ConcurrencyLimit::new(1);
+        let held = concurrency.enter().await;
         assert!(
-            tokio::time::timeout(Duration::from_secs(1), gate.enter())
+            tokio::time::timeout(Duration::from_secs(1), concurrency.enter())
                 .await
                 .is_err()
         );
         drop(held);
         assert!(
-            tokio::time::timeout(Duration::from_secs(1), gate.enter())
+            tokio::time::timeout(Duration::from_secs(1), concurrency.enter())
                 .await
                 .is_ok()
         );

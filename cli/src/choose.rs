@@ -18,8 +18,8 @@ use planck_common::{
 
 pub use self::target::PromptTarget;
 use super::{
+    connect::ConnectedClient,
     exit::{NotFound, UsageError},
-    link::ConnectedClient,
     model,
     output::warn,
     permissions::ModeChoice,

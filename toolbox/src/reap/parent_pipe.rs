@@ -17,14 +17,14 @@ use nix::{
 
 /// The event that ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LifelineEvent {
+pub(super) enum ParentPipeEvent {
     Alive,
     Signals,
     Ended,
     Silent,
 }
 
-pub(super) struct Lifeline {
+pub(super) struct ParentPipe {
     stdin: io::Stdin,
     /// The watch for missing heartbeats, or `None` if only the end of the pipe counts.
     watch: Option<SilenceWatch>,
@@ -43,8 +43,8 @@ impl SilenceWatch {
     }
 }
 
-impl Lifeline {
-    /// Creates the lifeline. If `silence` is given, the node counts as dead when no heartbeat
+impl ParentPipe {
+    /// Creates the parent_pipe. If `silence` is given, the node counts as dead when no heartbeat
     /// arrives for that long.
     pub fn new(silence: Option<Duration>) -> Self {
         Self {
@@ -66,13 +66,13 @@ impl Lifeline {
         Some(input)
     }
 
-    /// Waits for an event. Returns `LifelineEvent::Alive` after a heartbeat, or if nothing happens
+    /// Waits for an event. Returns `ParentPipeEvent::Alive` after a heartbeat, or if nothing happens
     /// within `at_most`.
     pub fn wait(
         &mut self,
         signals: &SignalFd,
         at_most: Option<Duration>,
-    ) -> nix::Result<LifelineEvent> {
+    ) -> nix::Result<ParentPipeEvent> {
         let mut fds = [
             PollFd::new(self.stdin.as_fd(), PollFlags::POLLIN),
             PollFd::new(signals.as_fd(), PollFlags::POLLIN),
@@ -85,22 +85,22 @@ impl Lifeline {
         // Silence is checked before the pipe is read: after this machine was paused, bytes that
         // were buffered before the pause do not show that the node is alive.
         Ok(match (self.is_silent(), signal, pipe) {
-            (true, ..) => LifelineEvent::Silent,
-            (false, true, _) => LifelineEvent::Signals,
+            (true, ..) => ParentPipeEvent::Silent,
+            (false, true, _) => ParentPipeEvent::Signals,
             (false, false, true) => self.read_pipe(),
-            (false, false, false) => LifelineEvent::Alive,
+            (false, false, false) => ParentPipeEvent::Alive,
         })
     }
 
-    fn read_pipe(&mut self) -> LifelineEvent {
+    fn read_pipe(&mut self) -> ParentPipeEvent {
         match read(&self.stdin, &mut [0; 4096]) {
-            Ok(0) => LifelineEvent::Ended,
+            Ok(0) => ParentPipeEvent::Ended,
             Ok(_) => {
                 self.reset_silence();
-                LifelineEvent::Alive
+                ParentPipeEvent::Alive
             }
-            Err(Errno::EINTR | Errno::EAGAIN) => LifelineEvent::Alive,
-            Err(_) => LifelineEvent::Ended,
+            Err(Errno::EINTR | Errno::EAGAIN) => ParentPipeEvent::Alive,
+            Err(_) => ParentPipeEvent::Ended,
         }
     }
 
