@@ -14,7 +14,10 @@ use planck_common::{
     subject::{Address, Topic},
 };
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout},
+};
 
 use super::{Client, ClientError, FollowEvent};
 use planck_bus::{
@@ -290,13 +293,19 @@ async fn live_event_comes_after_the_log_that_is_read_later() {
     };
     let bus: Arc<dyn Bus> = Arc::new(MemoryBus::new(MemoryHub::new()));
     let log = event(Some(1), "turn_start", json!({"index": 1, "inputs": []}));
+    let (readable, page) = (
+        Arc::new(Notify::new()),
+        json!({"events": [log], "next": 2, "head": 1}),
+    );
+    let is_readable = readable.clone();
     let answer: CommandHandler = Arc::new(move |command, _| {
-        let page = json!({"events": [log], "next": 2, "head": 1}).to_string();
+        let (page, is_readable) = (page.to_string(), is_readable.clone());
         Box::pin(async move {
-            match command.to_string().ends_with(".events") {
-                true => Ok(page),
-                false => Err(Refusal::new(Code::NotFound, "no")),
+            if !command.to_string().ends_with(".events") {
+                return Err(Refusal::new(Code::NotFound, "no"));
             }
+            is_readable.notified().await;
+            Ok(page)
         })
     });
     let _serving = bus.serve(&NodeId::mint(), answer).await.unwrap();
@@ -305,6 +314,9 @@ async fn live_event_comes_after_the_log_that_is_read_later() {
     let progress = json!({"call_id": "c", "message": "half", "percent": 50});
     let live = event(None, "tool_progress", progress).to_string();
     bus.publish(Topic::Session(&session).to_string(), live.into());
+    let early = timeout(Duration::from_millis(100), follow.next()).await;
+    assert!(early.is_err(), "{early:?} came before the log");
+    readable.notify_one();
     let mut seen = Vec::new();
     for _ in 0..3 {
         seen.push(match follow.next().await.unwrap() {
