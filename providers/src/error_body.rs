@@ -14,7 +14,7 @@ const LONGEST: usize = 8_000;
 
 /// An error as a provider reported it.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct ErrorBody {
+pub struct ProviderError {
     pub message: String,
     /// The type, the code and the status of the error, without those that are absent or not a
     /// string.
@@ -64,7 +64,7 @@ const NO_MONEY: &[&str] = &[
     "billing_hard_limit",
 ];
 
-impl ErrorBody {
+impl ProviderError {
     /// Parses an error body or an error event. Returns `None` if it contains no error message.
     pub fn read(body: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(body).ok()?;

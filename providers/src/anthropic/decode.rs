@@ -9,7 +9,7 @@ use serde_json::{Value, value::RawValue};
 use crate::{
     answer_bounds::over,
     decode::{EventDecoder, PartKind, PartNumbers, broken, parse, stop_of},
-    error_body::ErrorBody,
+    error_body::ProviderError,
     lenient::{BorrowedWord, LenientWord, count, is_placeholder},
     seal,
     wire::WireTarget,
@@ -74,8 +74,8 @@ impl EventDecoder for AnthropicReply {
                 self.stopped = true;
             }
             "error" => {
-                return Err(ErrorBody::read(data)
-                    .map_or_else(|| broken("an error without words"), ErrorBody::midway));
+                return Err(ProviderError::read(data)
+                    .map_or_else(|| broken("an error without words"), ProviderError::midway));
             }
             // Ignores `ping`, and events that a later version of the API may send.
             _ => {}

@@ -183,14 +183,14 @@ fn errors_of_providers_are_classified() {
         ),
         (422, json!({"detail": "field required"}), Refused),
     ] {
-        let error_body = ErrorBody::read(body.to_string().as_bytes()).unwrap();
+        let error_body = ProviderError::read(body.to_string().as_bytes()).unwrap();
         assert_eq!(error_body.kind(Some(status)), kind, "{status} {body}");
     }
 }
 
 #[test]
 fn an_error_in_a_stream_has_no_status_of_its_own() {
-    let midway = |body: &str| ErrorBody::read(body.as_bytes()).unwrap().midway().kind;
+    let midway = |body: &str| ProviderError::read(body.as_bytes()).unwrap().midway().kind;
     assert_eq!(
         midway(r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#),
         FailureKind::Transient
@@ -214,7 +214,7 @@ fn a_long_message_is_cut_and_says_so() {
     let told = |length: usize| {
         let error =
             json!({"error": {"type": "bad", "message": format!("{}end", "x".repeat(length))}});
-        ErrorBody::read(error.to_string().as_bytes())
+        ProviderError::read(error.to_string().as_bytes())
             .unwrap()
             .text()
     };
@@ -226,7 +226,7 @@ fn a_long_message_is_cut_and_says_so() {
 fn the_wait_of_google_is_read_from_the_body() {
     let body = json!({"error": {"code": 429, "message": "quota", "status": "RESOURCE_EXHAUSTED",
         "details": [{"@type": "type.googleapis.com/google.rpc.Help"}, {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "17.5s"}]}});
-    let error_body = ErrorBody::read(body.to_string().as_bytes()).unwrap();
+    let error_body = ProviderError::read(body.to_string().as_bytes()).unwrap();
     assert_eq!(error_body.retry_after, Some(Duration::from_millis(17_500)));
     assert!(error_body.is_overload());
 }
@@ -255,9 +255,10 @@ fn a_wait_is_read_from_the_words_of_a_message() {
         ("Please try again in a moment.", None),
         ("Please try again later.", None),
     ] {
-        let midway = ErrorBody::read(json!({"error": {"message": words}}).to_string().as_bytes())
-            .unwrap()
-            .midway();
+        let midway =
+            ProviderError::read(json!({"error": {"message": words}}).to_string().as_bytes())
+                .unwrap()
+                .midway();
         assert_eq!(
             midway.retry_after.map(|wait| wait.as_millis()),
             millis,
@@ -269,6 +270,6 @@ fn a_wait_is_read_from_the_words_of_a_message() {
 #[test]
 fn a_body_without_an_error_is_read_as_none() {
     for body in ["", "<html>", "{}", "[]", "3", r#"{"error":{}}"#] {
-        assert_eq!(ErrorBody::read(body.as_bytes()), None, "{body}");
+        assert_eq!(ProviderError::read(body.as_bytes()), None, "{body}");
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{
     decode::{self, EventDecoder, PartKind, PartNumbers, broken, garbled, parse, stop_of},
-    error_body::ErrorBody,
+    error_body::ProviderError,
     lenient::{BorrowedWord, count},
     seal,
     wire::WireTarget,
@@ -30,8 +30,8 @@ impl EventDecoder for GoogleReply {
     fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         let event: GoogleEvent<'_> = parse(data)?;
         if event.error.is_some() {
-            return Err(ErrorBody::read(data)
-                .map_or_else(|| broken("an error without words"), ErrorBody::midway));
+            return Err(ProviderError::read(data)
+                .map_or_else(|| broken("an error without words"), ProviderError::midway));
         }
         self.names.note(event.response_id, event.model_version);
         if let Some(counts) = event.usage_metadata {

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{Destination, retry_after::retry_after};
 use crate::{
     decode::{bounded, broken, garbled},
-    error_body::{ErrorBody, kind_of_status},
+    error_body::{ProviderError, kind_of_status},
     preset::Preset,
 };
 use planck_agent::model::{Failure, FailureKind};
@@ -71,7 +71,7 @@ fn by_status(
     header_wait: Option<Duration>,
     destination: &Destination,
 ) -> Failure {
-    let error_body = ErrorBody::read(body);
+    let error_body = ProviderError::read(body);
     let kind = error_body.as_ref().map_or_else(
         || kind_of_status(Some(status.as_u16())),
         |error_body| error_body.kind(Some(status.as_u16())),
@@ -160,7 +160,7 @@ pub fn cut(error: reqwest::Error) -> Failure {
 }
 
 fn no_stream(body: &[u8]) -> HttpRefusal {
-    match ErrorBody::read(body) {
+    match ProviderError::read(body) {
         Some(error_body) => HttpRefusal {
             overload: error_body.is_overload(),
             failure: error_body.midway(),

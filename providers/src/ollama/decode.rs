@@ -7,7 +7,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{
     decode::{EventDecoder, PartKind, PartNumbers, broken, parse, stop_of, usage},
-    error_body::ErrorBody,
+    error_body::ProviderError,
     lenient::{BorrowedWord, count},
 };
 use planck_agent::model::{Chunk, Failure, Finish, Names};
@@ -25,8 +25,8 @@ impl EventDecoder for OllamaReply {
     fn event(&mut self, data: &[u8], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         let line: OllamaLine<'_> = parse(data)?;
         if line.error.is_some() {
-            return Err(ErrorBody::read(data)
-                .map_or_else(|| broken("an error without words"), ErrorBody::midway));
+            return Err(ProviderError::read(data)
+                .map_or_else(|| broken("an error without words"), ProviderError::midway));
         }
         self.names.note(None, line.model);
         if let Some(message) = line.message {

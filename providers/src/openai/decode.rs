@@ -16,7 +16,7 @@ use self::{
 use super::reasoning::{Details, ReasoningMember};
 use crate::{
     decode::{self, EventDecoder, PartKind, PartNumbers, broken, garbled, parse, stop_of},
-    error_body::ErrorBody,
+    error_body::ProviderError,
     lenient::{ContentPiece, count, is_there},
     seal,
     wire::WireTarget,
@@ -72,7 +72,7 @@ impl EventDecoder for ChatReply {
             None if of_groq.error.filter(is_there).is_some() => Err(error_body(
                 of_groq.error.map_or("", RawValue::get).as_bytes(),
             )),
-            None => ErrorBody::in_chunk(data).map_or(Ok(()), |error| Err(error.midway())),
+            None => ProviderError::in_chunk(data).map_or(Ok(()), |error| Err(error.midway())),
         }
     }
 
@@ -296,7 +296,8 @@ impl ChatReply {
 }
 
 fn error_body(data: &[u8]) -> Failure {
-    ErrorBody::read(data).map_or_else(|| broken("an error without words"), ErrorBody::midway)
+    ProviderError::read(data)
+        .map_or_else(|| broken("an error without words"), ProviderError::midway)
 }
 
 fn stop_reason(word: &str) -> Result<StopReason, Failure> {

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     answer_bounds::{MOST_PARTS, over},
     decode::{EventDecoder, PartKind, PartNumbers, broken, parse, stop_of},
-    error_body::ErrorBody,
+    error_body::ProviderError,
     lenient::{LenientWord, count, is_placeholder, is_there},
     wire::WireTarget,
 };
@@ -375,8 +375,8 @@ fn read_item(raw: &RawValue) -> Result<OutputItem, Failure> {
 }
 
 fn failure(error: Option<&RawValue>) -> Failure {
-    let error_body = error.and_then(|error| ErrorBody::read(error.get().as_bytes()));
-    error_body.map_or_else(|| broken("an error without words"), ErrorBody::midway)
+    let error_body = error.and_then(|error| ProviderError::read(error.get().as_bytes()));
+    error_body.map_or_else(|| broken("an error without words"), ProviderError::midway)
 }
 
 /// Reads the token counts. The reported prompt tokens include those read from the cache and those
