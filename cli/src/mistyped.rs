@@ -11,28 +11,27 @@ use super::Planck;
 /// first one of a prompt.
 const PROMPT: &str = "a prompt is given to a command: planck run \"What is in this folder?\"";
 
-/// Words of similar programs that people type, each with the command that does the same here.
-const ELSEWHERE: [(&str, &str); 7] = [
-    ("--resume", "planck chat --continue"),
-    ("--continue", "planck chat --continue"),
-    ("-c", "planck chat --continue"),
-    ("--model", "planck chat --model P:ID"),
+/// Words of similar programs that people type after a command, each with what does the same here.
+const ELSEWHERE: [(&str, &str, &str); 9] = [
+    ("planck", "--resume", "planck chat --continue"),
+    ("planck", "--continue", "planck chat --continue"),
+    ("planck", "-c", "planck chat --continue"),
+    ("planck", "--model", "planck chat --model P:ID"),
     (
+        "planck",
         "login",
         "keys are read from the environment or the configuration: planck init",
     ),
     (
+        "planck",
         "resume",
         "planck chat --continue, or planck session resume NAME",
     ),
     (
+        "planck",
         "mcp",
         "there is no MCP; programs offer tools as sidecars: planck sidecar new",
     ),
-];
-
-/// The same for words after a command of Planck.
-const AFTER: [(&str, &str, &str); 2] = [
     (
         "events",
         "--session",
@@ -105,16 +104,11 @@ fn from_elsewhere(error: &Error) -> Option<&'static str> {
     };
     let planck = Planck::command();
     let command = command_of(error, &planck).get_name();
-    if command != planck.get_name() {
-        let is_word = error.kind() == ErrorKind::UnknownArgument && !word.starts_with('-');
-        let mut known = AFTER.iter();
-        return match known.find(|(after, name, _)| *after == command && name == word) {
-            Some((_, _, hint)) => Some(hint),
-            None => Some(QUOTES).filter(|_| command == "run" && is_word),
-        };
-    }
-    let known = ELSEWHERE.iter().find(|(name, _)| name == word);
-    known.map(|(_, hint)| *hint)
+    let mut known = ELSEWHERE.iter();
+    let known = known.find(|(after, name, _)| *after == command && name == word);
+    let is_word = error.kind() == ErrorKind::UnknownArgument && !word.starts_with('-');
+    let quotes = (command == "run" && is_word).then_some(QUOTES);
+    known.map(|(.., hint)| *hint).or(quotes)
 }
 
 /// Returns the name that is most similar to a word, or `None` if none is similar enough.
@@ -124,6 +118,18 @@ pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Opti
     let likely = likely.filter(|(likeness, _)| *likeness > 0.8);
     let nearest = likely.max_by(|(one, _), (other, _)| one.total_cmp(other));
     nearest.map(|(_, name)| name)
+}
+
+/// Returns a question that names the most similar name, or another way out if none is similar enough.
+pub fn did_you_mean<'a>(
+    word: &str,
+    names: impl IntoIterator<Item = &'a str>,
+    otherwise: &str,
+) -> String {
+    match nearest(word, names) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => otherwise.to_owned(),
+    }
 }
 
 /// Returns the command whose subcommand is unknown, according to the usage line of the error.

@@ -6,7 +6,7 @@ use planck_common::command::{ChangeModel, ModelRow, Models};
 use super::{
     connect::ConnectedClient,
     exit::{Exit, UsageError},
-    mistyped::nearest,
+    mistyped::did_you_mean,
     output::{Format, Output, say, table},
     place::ConfigPlace,
     render::style::count,
@@ -108,10 +108,7 @@ fn unknown(models: &[ModelRow], provider: Option<&String>, name: &str) -> UsageE
         Some(_) => row.id.as_str(),
         None => row.model.as_str(),
     });
-    let hint = match nearest(name, names) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => "/model lists those that are.".to_owned(),
-    };
+    let hint = did_you_mean(name, names, "/model lists those that are.");
     UsageError(format!(
         "no model `{name}` is known; {hint} Another one is described under `models.entries`, or named with --model"
     ))

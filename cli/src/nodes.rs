@@ -93,14 +93,17 @@ impl Nodes {
                     nodes.iter().map(row).collect(),
                 )?;
             }
-            Self::Show { node, output } => show(&find(client, &node).await?, output)?,
+            Self::Show { node, output } => {
+                show(&named(client.nodes().await?.nodes, &node)?, output)?
+            }
             Self::Drain {
                 node,
                 timeout,
                 reason,
             } => {
-                let node = find(client, &node).await?;
-                warn_of_last(client, &node).await?;
+                let nodes = client.nodes().await?.nodes;
+                let node = named(nodes.clone(), &node)?;
+                warn_of_last(&nodes, &node);
                 let timeout_ms =
                     timeout.map(|timeout| u64::try_from(timeout.0.as_millis()).unwrap_or(u64::MAX));
                 let drain = Drain { timeout_ms, reason };
@@ -118,13 +121,11 @@ impl Nodes {
 }
 
 /// Warns if no other node can take over the sessions of a node.
-async fn warn_of_last(client: &Client, node: &NodeInfo) -> anyhow::Result<()> {
-    let nodes = client.nodes().await?.nodes;
+fn warn_of_last(nodes: &[NodeInfo], node: &NodeInfo) {
     let takes_over = |other: &NodeInfo| other.id != node.id && other.state == NodeState::Alive;
     if !nodes.iter().any(takes_over) {
         warn("planck: no other node is in service, so the work stops until one is");
     }
-    Ok(())
 }
 
 /// Returns whether a node is in the cluster or left it recently.
@@ -157,10 +158,6 @@ fn row(node: &NodeInfo) -> Vec<String> {
         node.workspaces.join(" "),
         node.id.to_string(),
     ]
-}
-
-async fn find(client: &Client, name: &str) -> anyhow::Result<NodeInfo> {
-    named(client.nodes().await?.nodes, name)
 }
 
 /// Finds a node by its id or name. Several records can have the same name, because a restarted node

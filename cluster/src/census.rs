@@ -27,8 +27,7 @@ const GONE_REMEMBERED: usize = 1_000;
 /// The maximum number of questions about nodes that wait for the membership thread.
 const MOST_ASKED: usize = 1_000;
 
-/// What this node knows about the nodes of its cluster. Reading it sends no request, so every
-/// decision of the node can afford to.
+/// The known nodes. Reading them sends no request.
 #[derive(Debug, Default)]
 pub struct Census {
     entries: Mutex<BTreeMap<NodeId, CensusEntry>>,

@@ -1,4 +1,4 @@
-//! Sends one request: waits until the request may be sent, sends the request, and reads the stream of the answer to
+//! Sends one request within the limit of its endpoint, and reads the stream of the answer to
 //! its end so that the connection can be reused.
 
 mod reader;
@@ -86,7 +86,7 @@ struct ReadingBody {
     decoder: Box<dyn Decoder>,
     reader: BodyReader,
     allowance: Allowance,
-    /// The permits for the request and of the kept connection. They are released when the answer has
+    /// The permits for the request and for the kept connection. They are released when the answer has
     /// been read.
     _places: [Option<OwnedSemaphorePermit>; 2],
 }
@@ -120,7 +120,8 @@ async fn next(mut state: StreamState) -> Option<(Result<ReplyProgress, Failure>,
     }
 }
 
-/// Waits until the request may be sent, sends the request, and reads the status and the headers of its answer.
+/// Sends the request when the limit of its endpoint admits it, and reads the status and the headers of
+/// its answer.
 async fn begin(call: HttpCall) -> Result<Box<ReadingBody>, Failure> {
     let HttpCall {
         name,

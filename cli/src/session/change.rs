@@ -111,7 +111,7 @@ pub async fn rename(client: &Client, session: &str, title: &str) -> anyhow::Resu
 }
 
 /// Returns a title without superfluous spaces, or `None` if it has no word.
-pub fn one_title(title: &str) -> Option<String> {
+fn one_title(title: &str) -> Option<String> {
     let words: Vec<&str> = title.split_whitespace().collect();
     (!words.is_empty()).then(|| words.join(" "))
 }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     connect::to_nats,
     exit::{Exit, NotFound, UsageError},
-    mistyped::nearest,
+    mistyped::did_you_mean,
     output::{data, warn},
     place::ConfigPlace,
 };
@@ -130,7 +130,7 @@ async fn check_offered(
         let all = services(bus, None).await.unwrap_or_default();
         let others = all.iter().map(|info| info.name.as_str());
         let others = others.filter(|name| *name != NODE_SERVICE);
-        let way_out = way_out(sidecar, others, "`planck sidecar ls` lists the sidecars");
+        let way_out = did_you_mean(sidecar, others, "`planck sidecar ls` lists the sidecars");
         let what = format!("no instance of the sidecar `{sidecar}` answers; {way_out}");
         return Err(NotFound(what));
     }
@@ -148,17 +148,10 @@ async fn check_offered(
     }
     let known: Vec<&str> = tools.iter().copied().collect();
     let known = format!("it has {}", known.join(", "));
-    let way_out = way_out(tool, tools, &known);
+    let way_out = did_you_mean(tool, tools, &known);
     Err(NotFound(format!(
         "the sidecar `{sidecar}` has no tool `{tool}`; {way_out}"
     )))
-}
-
-fn way_out<'a>(word: &str, names: impl IntoIterator<Item = &'a str>, otherwise: &str) -> String {
-    match nearest(word, names) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => otherwise.to_owned(),
-    }
 }
 
 /// Builds a tool call that does not belong to an agent.

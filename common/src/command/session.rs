@@ -90,7 +90,7 @@ bodies! {
         /// The template of the session's team.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         team: Option<String>,
-        /// What the session has cost.
+        /// The cost of the session in US dollars.
         cost_usd: f64,
         /// The beginning of the orchestrator's first prompt, on one line.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -34,8 +34,8 @@ const NEVER_SEES: &[(&str, &[&str])] = &[
     ("gateway", &["planck_providers", "planck_toolbox"]),
 ];
 
-/// What a module may see of a crate that is hidden from it otherwise: an actor asks only whether its
-/// node may begin new work.
+/// The modules of other crates that a module may import although it may not import their crate. An
+/// actor asks only whether its node may begin new work.
 const STILL_SEES: &[(&str, &str)] = &[("actor", "planck_cluster::permit")];
 
 /// The services of a node, and the modules that they build on or that build on them, in order. Each

@@ -18,7 +18,7 @@ use planck_providers::{
     ModelOptions, PRESETS, ProviderOptions, Route, Times,
 };
 
-/// What came of one small request to a model.
+/// The result of one small request to a model.
 #[derive(Debug)]
 pub struct ModelTrial {
     pub model: ModelRef,
