@@ -19,6 +19,16 @@ pub struct FrameWriter {
 }
 
 impl FrameWriter {
+    /// Returns the events that a function writes.
+    pub fn write(events: impl FnOnce(&mut Self)) -> Frames {
+        let mut writer = Self::default();
+        events(&mut writer);
+        Frames {
+            bytes: writer.buffer.into(),
+            ends: writer.ends,
+        }
+    }
+
     /// Writes pieces as the end of an event.
     pub fn frame(&mut self, pieces: &[FramePiece<'_>]) {
         self.pieces(pieces);
@@ -39,13 +49,6 @@ impl FrameWriter {
     fn json<T: Serialize + ?Sized>(&mut self, value: &T) {
         let written = serde_json::to_writer(&mut self.buffer, value);
         debug_assert!(written.is_ok(), "text and numbers always serialise");
-    }
-
-    pub fn finish(self) -> Frames {
-        Frames {
-            bytes: self.buffer.into(),
-            ends: self.ends,
-        }
     }
 }
 

@@ -24,6 +24,7 @@ use crate::{
     answer::Playbook,
     record::{RecordedRequest, Recorder, Violation},
     script::Script,
+    wire::{self, Wire},
 };
 
 /// A running server. Dropping it ends its streams and closes its listener.
@@ -35,6 +36,7 @@ pub struct Server {
 }
 
 struct ServerState {
+    wires: &'static [&'static Wire],
     playbook: RwLock<Arc<Playbook>>,
     recorder: Recorder,
     stop: CancellationToken,
@@ -46,12 +48,28 @@ impl Server {
         Self::serve(TcpListener::bind(("127.0.0.1", 0)).await?, script)
     }
 
-    /// Serves a script on a bound listener.
+    /// Serves a script on a free port of 127.0.0.1, and only in the format of chat completions. A
+    /// program that starts no other server does not contain the code of the other formats.
+    pub async fn start_chat_completions(script: Script) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        Self::serve_wires(listener, script, wire::CHAT_COMPLETIONS)
+    }
+
+    /// Serves a script on a bound listener, in all formats.
     pub fn serve(listener: TcpListener, script: Script) -> io::Result<Self> {
+        Self::serve_wires(listener, script, wire::ALL)
+    }
+
+    fn serve_wires(
+        listener: TcpListener,
+        script: Script,
+        wires: &'static [&'static Wire],
+    ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let stop = CancellationToken::new();
         let playbook = RwLock::new(Arc::new(Playbook::new(script)));
         let shared = Arc::new(ServerState {
+            wires,
             playbook,
             recorder: Recorder::default(),
             stop: stop.clone(),

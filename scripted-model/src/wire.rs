@@ -12,23 +12,45 @@ mod tool_schema;
 use serde_json::Value;
 
 use crate::{
-    frames::{FrameWriter, Frames},
+    frames::FrameWriter,
     refusal::WireRefusal,
     request::ModelRequest,
     script::{Auth, ScriptedUsage, Stop},
 };
 
-/// A provider's format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ProviderWire {
-    Anthropic,
-    OpenAi,
-    Azure,
-    Responses,
-    Google,
-    Ollama,
-    LlamaCpp,
+/// A provider's format: where it is served, and how a request is read, refused and answered.
+pub struct Wire {
+    /// Returns whether this format is served at a path.
+    pub serves: fn(path: &str) -> bool,
+    pub authorise: fn(&Auth, &Heading<'_>) -> Result<(), WireRefusal>,
+    /// Checks a request and reads it. Fails with the refusal if the check finds a fault.
+    pub read: fn(&Value, &Heading<'_>) -> Result<ModelRequest, WireRefusal>,
+    /// Returns the body of a refusal.
+    pub refuse: fn(&WireRefusal) -> String,
+    pub write: fn(&PreparedReply, &mut FrameWriter),
+    /// Writes an error event for the middle of a stream.
+    pub error_event: fn(&str, &mut FrameWriter),
+    pub content_type: &'static str,
+    pub call_id: CallIds,
 }
+
+/// Returns the id of the call at an index, in the style of a provider. `thought` is the index of the
+/// thinking before the call.
+pub type CallIds = fn(serial: u64, index: usize, thought: Option<usize>) -> String;
+
+/// All formats.
+pub static ALL: &[&Wire] = &[
+    &anthropic::WIRE,
+    &openai::WIRE,
+    &azure::WIRE,
+    &responses::WIRE,
+    &google::WIRE,
+    &ollama::WIRE,
+    &llama_cpp::WIRE,
+];
+
+/// Only OpenAI's chat completions.
+pub static CHAT_COMPLETIONS: &[&Wire] = &[&openai::WIRE];
 
 /// The parts of a request besides the body that a check may read.
 pub struct Heading<'a> {
@@ -71,110 +93,5 @@ impl Heading<'_> {
             .iter()
             .find(|(known, _)| known == name)
             .map(|(_, value)| value.as_str())
-    }
-}
-
-impl ProviderWire {
-    /// Returns the format that is served at a path, or `None` if nothing is served there.
-    pub fn of_path(path: &str) -> Option<Self> {
-        match path {
-            "/v1/messages" => Some(Self::Anthropic),
-            "/v1/chat/completions" => Some(Self::OpenAi),
-            "/v1/responses" => Some(Self::Responses),
-            "/api/chat" => Some(Self::Ollama),
-            "/llama_cpp/v1/chat/completions" | "/llama_cpp/chat/completions" => {
-                Some(Self::LlamaCpp)
-            }
-            _ if azure::is_served(path) => Some(Self::Azure),
-            _ => google::model_of(path).map(|_| Self::Google),
-        }
-    }
-
-    pub fn authorise(self, auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
-        match self {
-            Self::Anthropic => anthropic::authorise(auth, heading),
-            Self::Responses => responses::authorise(auth, heading),
-            Self::OpenAi => openai::authorise(auth, heading),
-            Self::Azure => azure::authorise(auth, heading),
-            Self::Google => google::authorise(auth, heading),
-            Self::Ollama => ollama::authorise(auth, heading),
-            Self::LlamaCpp => llama_cpp::authorise(auth, heading),
-        }
-    }
-
-    /// Checks a request of this format and reads it. Fails with the refusal if the check finds a
-    /// fault.
-    pub fn read(self, body: &Value, heading: &Heading<'_>) -> Result<ModelRequest, WireRefusal> {
-        match self {
-            Self::Anthropic => anthropic::read(body, heading),
-            Self::Responses => responses::read(body),
-            Self::OpenAi => openai::read(body),
-            Self::Azure => azure::read(body, heading),
-            Self::Google => google::read(body, heading),
-            Self::Ollama => ollama::read(body),
-            Self::LlamaCpp => llama_cpp::read(body),
-        }
-    }
-
-    /// Returns the body of a refusal in this format.
-    pub fn refuse(self, refusal: &WireRefusal) -> String {
-        match self {
-            Self::Anthropic => anthropic::refuse(refusal),
-            Self::Responses => responses::refuse(refusal),
-            Self::OpenAi => openai::refuse(refusal),
-            Self::Azure => azure::refuse(refusal),
-            Self::Google => google::refuse(refusal),
-            Self::Ollama => ollama::refuse(refusal),
-            Self::LlamaCpp => llama_cpp::refuse(refusal),
-        }
-    }
-
-    pub fn write(self, speech: &PreparedReply) -> Frames {
-        let mut out = FrameWriter::default();
-        match self {
-            Self::Anthropic => anthropic::write(speech, &mut out),
-            Self::Responses => responses::write(speech, &mut out),
-            Self::OpenAi => openai::write(speech, &mut out),
-            Self::Azure => azure::write(speech, &mut out),
-            Self::Google => google::write(speech, &mut out),
-            Self::Ollama => ollama::write(speech, &mut out),
-            Self::LlamaCpp => llama_cpp::write(speech, &mut out),
-        }
-        out.finish()
-    }
-
-    /// Returns an error event for the middle of a stream.
-    pub fn error_event(self, message: &str) -> Frames {
-        let mut out = FrameWriter::default();
-        match self {
-            Self::Anthropic => anthropic::error_event(message, &mut out),
-            Self::Responses => responses::error_event(message, &mut out),
-            Self::OpenAi | Self::Azure => openai::error_event(message, &mut out),
-            Self::Google => google::error_event(message, &mut out),
-            Self::Ollama => ollama::error_event(message, &mut out),
-            Self::LlamaCpp => llama_cpp::error_event(message, &mut out),
-        }
-        out.finish()
-    }
-
-    pub fn content_type(self) -> &'static str {
-        match self {
-            Self::Anthropic | Self::Responses => "text/event-stream; charset=utf-8",
-            Self::OpenAi | Self::Azure | Self::Google | Self::LlamaCpp => "text/event-stream",
-            Self::Ollama => "application/x-ndjson",
-        }
-    }
-
-    /// Returns a call id in the style of this provider. `thought` is the index of the thinking
-    /// before the call.
-    pub fn call_id(self, serial: u64, index: usize, thought: Option<usize>) -> String {
-        match self {
-            Self::Anthropic => format!("toolu_{serial:08x}{index:02x}"),
-            Self::Responses => responses::call_id(serial, index, thought),
-            Self::OpenAi | Self::Azure => openai::call_id(serial, index, thought),
-            Self::Ollama => format!("call_{serial:08x}{index:02x}"),
-            Self::Google => String::new(), // Google distinguishes calls by name and order
-            Self::LlamaCpp => format!("{serial:030x}{index:02x}"),
-        }
     }
 }

@@ -75,7 +75,7 @@ impl DemoStage {
         }
         let python = Python::prepare(&folder).await?;
         fs::write(template.join("TEAM.json"), team(python.is_ok())?)?;
-        let model = Server::start(Script::parse(SCRIPT)?)
+        let model = Server::start_chat_completions(Script::parse(SCRIPT)?)
             .await
             .context("cannot start the scripted model")?;
         let model = self.model.insert(model);

@@ -18,12 +18,13 @@ use serde_json::Value;
 use super::{ConnectionId, ServerState};
 use crate::{
     answer::{self, Playbook},
+    frames::FrameWriter,
     play::{Player, StreamEnding},
     record::{RecordedRequest, Violation},
     refusal::{RefusalKind, WireRefusal},
     request::ModelRequest,
     script::{Reply, ScriptedFault},
-    wire::{Heading, ProviderWire},
+    wire::{Heading, Wire},
 };
 
 /// The maximum size of a request body that is read, in bytes. Real providers accept less.
@@ -42,7 +43,11 @@ pub async fn handle(
         );
     };
     let mut request = seen(&shared, connection, &head, &bytes);
-    let Some(wire) = ProviderWire::of_path(&request.path) else {
+    let Some(wire) = shared
+        .wires
+        .iter()
+        .find(|wire| (wire.serves)(&request.path))
+    else {
         let message = format!("nothing is served at {}", request.path);
         shared.recorder.violated(Violation {
             serial: request.serial,
@@ -108,7 +113,7 @@ fn seen(
 }
 
 fn judge(
-    wire: ProviderWire,
+    wire: &Wire,
     playbook: &Playbook,
     request: &RecordedRequest,
 ) -> Result<ModelRequest, WireRefusal> {
@@ -123,7 +128,7 @@ fn judge(
         query: &request.query,
         headers: &request.headers,
     };
-    wire.authorise(&playbook.script.auth, &heading)?;
+    (wire.authorise)(&playbook.script.auth, &heading)?;
     if !heading
         .header("content-type")
         .is_some_and(|kind| kind.starts_with("application/json"))
@@ -133,7 +138,7 @@ fn judge(
             ..WireRefusal::invalid("content-type must be application/json")
         });
     }
-    let asked = wire.read(&request.body, &heading)?;
+    let asked = (wire.read)(&request.body, &heading)?;
     if !asked.stream {
         return Err(WireRefusal::invalid("this server only streams"));
     }
@@ -143,7 +148,7 @@ fn judge(
 async fn answer(
     shared: &Arc<ServerState>,
     playbook: &Playbook,
-    wire: ProviderWire,
+    wire: &Wire,
     asked: &ModelRequest,
     serial: u64,
     asked_bytes: usize,
@@ -160,11 +165,11 @@ async fn answer(
         return Ok(response);
     }
     let pace = reply.pace.unwrap_or(playbook.script.pace);
-    let speech =
-        answer::speech(&reply, asked, wire, serial, pace.chunk, asked_bytes).map_err(unscripted)?;
+    let speech = answer::speech(&reply, asked, wire.call_id, serial, pace.chunk, asked_bytes)
+        .map_err(unscripted)?;
     let (limit, ending) = ending(wire, &reply);
     let player = Player {
-        frames: wire.write(&speech),
+        frames: FrameWriter::write(|out| (wire.write)(&speech, out)),
         limit,
         ending,
         pace,
@@ -173,7 +178,7 @@ async fn answer(
         open: Box::new(OpenRequest::new(shared)),
     };
     let id = HeaderValue::from(serial);
-    let kind = HeaderValue::from_static(wire.content_type());
+    let kind = HeaderValue::from_static(wire.content_type);
     Ok(with(
         StatusCode::OK,
         kind,
@@ -185,7 +190,7 @@ async fn answer(
 /// Returns the response for a fault that replaces the stream, or `None` if a stream is sent.
 async fn instead(
     shared: &ServerState,
-    wire: ProviderWire,
+    wire: &Wire,
     fault: Option<&ScriptedFault>,
 ) -> Option<Response<Body>> {
     match fault? {
@@ -195,7 +200,7 @@ async fn instead(
             retry_after,
         } => {
             let refusal = WireRefusal::of_status(*status);
-            let body = body.clone().unwrap_or_else(|| wire.refuse(&refusal));
+            let body = body.clone().unwrap_or_else(|| (wire.refuse)(&refusal));
             let wait = retry_after
                 .as_deref()
                 .and_then(|wait| HeaderValue::from_str(wait).ok());
@@ -233,13 +238,13 @@ async fn instead(
 }
 
 /// Returns how many events are sent at most, and what follows them.
-fn ending(wire: ProviderWire, reply: &Reply) -> (usize, StreamEnding) {
+fn ending(wire: &Wire, reply: &Reply) -> (usize, StreamEnding) {
     match &reply.fault {
         Some(ScriptedFault::Hang { after }) => (*after, StreamEnding::Hang),
         Some(ScriptedFault::Cut { after }) => (*after, StreamEnding::Cut),
         Some(ScriptedFault::End { after }) => (*after, StreamEnding::End),
         Some(ScriptedFault::Error { after, message }) => {
-            let event = wire.error_event(message);
+            let event = FrameWriter::write(|out| (wire.error_event)(message, out));
             (*after, StreamEnding::Say(event.range(0, event.count())))
         }
         Some(
@@ -249,12 +254,12 @@ fn ending(wire: ProviderWire, reply: &Reply) -> (usize, StreamEnding) {
     }
 }
 
-fn refused(wire: ProviderWire, refusal: &WireRefusal) -> Response<Body> {
+fn refused(wire: &Wire, refusal: &WireRefusal) -> Response<Body> {
     let json = HeaderValue::from_static("application/json");
     with(
         status_code(refusal.status),
         json,
-        wire.refuse(refusal).into(),
+        (wire.refuse)(refusal).into(),
         None,
     )
 }

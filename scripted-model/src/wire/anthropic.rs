@@ -5,16 +5,24 @@ mod write;
 
 use serde_json::json;
 
-use super::Heading;
+use super::{Heading, Wire};
 use crate::{
     refusal::{RefusalKind, WireRefusal},
     script::Auth,
 };
 
-pub use read::read;
-pub use write::{error_event, write};
+pub static WIRE: Wire = Wire {
+    serves: |path| path == "/v1/messages",
+    authorise: authorise,
+    read: read::read,
+    refuse: refuse,
+    write: write::write,
+    error_event: write::error_event,
+    content_type: "text/event-stream; charset=utf-8",
+    call_id: |serial, index, _| format!("toolu_{serial:08x}{index:02x}"),
+};
 
-pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
+fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
     if heading.header("anthropic-version") != Some("2023-06-01") {
         return Err(WireRefusal::invalid(
             "anthropic-version: header is required",
@@ -30,7 +38,7 @@ pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> 
     }
 }
 
-pub fn refuse(refusal: &WireRefusal) -> String {
+fn refuse(refusal: &WireRefusal) -> String {
     let kind = match (refusal.kind, refusal.status) {
         (RefusalKind::Auth, 403) => "permission_error",
         (RefusalKind::Auth, _) => "authentication_error",

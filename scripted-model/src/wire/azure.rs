@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Heading, PreparedReply, openai};
+use super::{Heading, PreparedReply, Wire, openai};
 use crate::{
     frames::{FramePiece::Raw, FrameWriter},
     refusal::{RefusalKind, WireRefusal},
@@ -16,9 +16,16 @@ const CURRENT: &str = "/openai/v1/chat/completions";
 /// The prefix of deployments that do not exist.
 const ABSENT: &str = "absent";
 
-pub fn is_served(path: &str) -> bool {
-    path == CURRENT || deployment(path).is_some()
-}
+pub static WIRE: Wire = Wire {
+    serves: |path| path == CURRENT || deployment(path).is_some(),
+    authorise: authorise,
+    read: read,
+    refuse: refuse,
+    write: write,
+    error_event: openai::error_event,
+    content_type: "text/event-stream",
+    call_id: openai::call_id,
+};
 
 /// Returns the deployment that an older address names, or `None` for any other path.
 fn deployment(path: &str) -> Option<&str> {
@@ -29,7 +36,7 @@ fn deployment(path: &str) -> Option<&str> {
 }
 
 /// Checks the key, which Azure expects in the header `api-key`.
-pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
+fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
     let key = heading.header("api-key").filter(|key| !key.is_empty());
     let is_wrong = match auth {
         Auth::Off => false,
@@ -45,7 +52,7 @@ pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> 
     }
 }
 
-pub fn read(body: &Value, heading: &Heading<'_>) -> Result<ModelRequest, WireRefusal> {
+fn read(body: &Value, heading: &Heading<'_>) -> Result<ModelRequest, WireRefusal> {
     let version = heading
         .query
         .split('&')
@@ -91,7 +98,7 @@ fn is_dated(version: &str) -> bool {
         })
 }
 
-pub fn refuse(refusal: &WireRefusal) -> String {
+fn refuse(refusal: &WireRefusal) -> String {
     let code = match refusal.kind {
         RefusalKind::NotFound if refusal.message.starts_with("Resource") => "404",
         RefusalKind::NotFound => "DeploymentNotFound",
@@ -109,7 +116,7 @@ pub fn refuse(refusal: &WireRefusal) -> String {
 
 /// Writes a chunk without choices, which reports the results of the prompt filters, and then
 /// OpenAI's chunks.
-pub fn write(speech: &PreparedReply, out: &mut FrameWriter) {
+fn write(speech: &PreparedReply, out: &mut FrameWriter) {
     out.frame(&[Raw(
         "data: {\"choices\":[],\"created\":0,\"id\":\"\",\"model\":\"\",\"object\":\"\",\"prompt_filter_results\":[{\"prompt_index\":0,\
          \"content_filter_results\":{\"hate\":{\"filtered\":false,\"severity\":\"safe\"},\"jailbreak\":{\"filtered\":false,\

@@ -6,25 +6,33 @@ mod write;
 
 use serde_json::json;
 
-use super::Heading;
+use super::{Heading, Wire};
 use crate::{
     refusal::{RefusalKind, WireRefusal},
     script::Auth,
 };
 
-pub use read::read;
-pub use write::{error_event, write};
-
 const BEFORE_MODEL: &str = "/v1beta/models/";
 const AFTER_MODEL: &str = ":streamGenerateContent";
 
+pub static WIRE: Wire = Wire {
+    serves: |path| model_of(path).is_some(),
+    authorise: authorise,
+    read: read::read,
+    refuse: refuse,
+    write: write::write,
+    error_event: write::error_event,
+    content_type: "text/event-stream",
+    call_id: |_, _, _| String::new(), // Google distinguishes calls by name and order
+};
+
 /// Returns the model that a path names, or `None` for a path of another API.
-pub fn model_of(path: &str) -> Option<&str> {
+fn model_of(path: &str) -> Option<&str> {
     let model = path.strip_prefix(BEFORE_MODEL)?.strip_suffix(AFTER_MODEL)?;
     (!model.is_empty() && !model.contains('/')).then_some(model)
 }
 
-pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
+fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
     let in_query = heading
         .query
         .split('&')
@@ -44,7 +52,7 @@ pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> 
     }
 }
 
-pub fn refuse(refusal: &WireRefusal) -> String {
+fn refuse(refusal: &WireRefusal) -> String {
     let status = match (refusal.kind, refusal.status) {
         (RefusalKind::Auth, 401) => "UNAUTHENTICATED",
         (RefusalKind::Auth, 403) => "PERMISSION_DENIED",

@@ -3,19 +3,32 @@
 
 mod write;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Heading, openai};
+use super::{Heading, Wire, openai};
 use crate::{
     refusal::{RefusalKind, WireRefusal},
-    request::ModelRequest,
     script::Auth,
 };
 
-pub use write::{error_event, write};
+pub static WIRE: Wire = Wire {
+    serves: |path| {
+        matches!(
+            path,
+            "/llama_cpp/v1/chat/completions" | "/llama_cpp/chat/completions"
+        )
+    },
+    authorise: authorise,
+    read: |body, _| openai::read_lenient(body),
+    refuse: refuse,
+    write: write::write,
+    error_event: write::error_event,
+    content_type: "text/event-stream",
+    call_id: |serial, index, _| format!("{serial:030x}{index:02x}"),
+};
 
 /// Checks the key. The server requires one only if the script sets one.
-pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
+fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
     let given = heading
         .header("authorization")
         .and_then(|value| value.strip_prefix("Bearer "));
@@ -25,11 +38,7 @@ pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> 
     }
 }
 
-pub fn read(body: &Value) -> Result<ModelRequest, WireRefusal> {
-    openai::read_lenient(body)
-}
-
-pub fn refuse(refusal: &WireRefusal) -> String {
+fn refuse(refusal: &WireRefusal) -> String {
     let kind = match (refusal.kind, refusal.status) {
         (RefusalKind::Auth, 403) => "permission_error",
         (RefusalKind::Auth, _) => "authentication_error",

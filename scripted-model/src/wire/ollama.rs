@@ -5,15 +5,23 @@ mod write;
 
 use serde_json::json;
 
-use super::Heading;
+use super::{Heading, Wire};
 use crate::{refusal::WireRefusal, script::Auth};
 
-pub use read::read;
-pub use write::{error_event, write};
+pub static WIRE: Wire = Wire {
+    serves: |path| path == "/api/chat",
+    authorise: authorise,
+    read: |body, _| read::read(body),
+    refuse: refuse,
+    write: write::write,
+    error_event: write::error_event,
+    content_type: "application/x-ndjson",
+    call_id: |serial, index, _| format!("call_{serial:08x}{index:02x}"),
+};
 
 /// Checks the key. A local Ollama server requires none. If the script sets one, the request must
 /// carry it as a bearer token, as for Ollama's cloud.
-pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
+fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> {
     let given = heading
         .header("authorization")
         .and_then(|value| value.strip_prefix("Bearer "));
@@ -23,6 +31,6 @@ pub fn authorise(auth: &Auth, heading: &Heading<'_>) -> Result<(), WireRefusal> 
     }
 }
 
-pub fn refuse(refusal: &WireRefusal) -> String {
+fn refuse(refusal: &WireRefusal) -> String {
     json!({"error": refusal.message}).to_string()
 }

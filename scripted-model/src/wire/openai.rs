@@ -7,7 +7,7 @@ mod write;
 
 use serde_json::json;
 
-use super::Heading;
+use super::{Heading, Wire};
 use crate::{
     refusal::{RefusalKind, WireRefusal},
     script::Auth,
@@ -15,6 +15,17 @@ use crate::{
 
 pub use read::{read, read_lenient};
 pub use write::{ChatWriter, error_event, write};
+
+pub static WIRE: Wire = Wire {
+    serves: |path| path == "/v1/chat/completions",
+    authorise: authorise,
+    read: |body, _| read(body),
+    refuse: refuse,
+    write: write,
+    error_event: error_event,
+    content_type: "text/event-stream",
+    call_id: call_id,
+};
 
 /// Returns a call's id, which encodes whether reasoning precedes the call.
 pub fn call_id(serial: u64, index: usize, thought: Option<usize>) -> String {

@@ -9,14 +9,21 @@ mod read;
 mod tools;
 mod write;
 
-use crate::wire::{PreparedPart, PreparedReply};
+use super::{PreparedPart, PreparedReply, Wire, openai};
 
-pub use super::openai::{authorise, refuse};
-pub use read::read;
-pub use write::{error_event, write};
+pub static WIRE: Wire = Wire {
+    serves: |path| path == "/v1/responses",
+    authorise: openai::authorise,
+    read: |body, _| read::read(body),
+    refuse: openai::refuse,
+    write: write::write,
+    error_event: write::error_event,
+    content_type: "text/event-stream; charset=utf-8",
+    call_id: call_id,
+};
 
 /// Returns a call's id. `thought` is the index of the reasoning before it in the reply.
-pub fn call_id(serial: u64, index: usize, thought: Option<usize>) -> String {
+fn call_id(serial: u64, index: usize, thought: Option<usize>) -> String {
     let of = thought
         .map(|thought| format!("_{thought:02x}"))
         .unwrap_or_default();
