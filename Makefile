@@ -32,12 +32,12 @@ lint:
 	else echo "WARNING: cargo-deny is not installed: licences and advisories were NOT checked (cargo install --locked cargo-deny)" >&2; fi
 
 bench: tools
-	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) build --locked --profile dist -p planck-cli -p planck-sidecar --features planck-cli/bench,planck-cli/jemalloc --bin planck --example text-rust
-	PATH="$(CURDIR)/.tools/bin:$$PATH" target/dist/planck bench --bare --with-nats
+	PATH="$(CURDIR)/.tools/bin:$$PATH" $(CARGO) build --locked --profile dist -p planck-bench -p planck-sidecar --features planck-bench/jemalloc --bin planck-bench --example text-rust
+	PATH="$(CURDIR)/.tools/bin:$$PATH" target/dist/planck-bench --bare --with-nats
 	$(CARGO) bench --locked -p planck-bench --bench agent --bench llm --bench store
-	PATH="$(CURDIR)/.tools/bin:$$PATH" target/dist/planck bench sidecar text-rust $(BENCH_CALL) --instances 3 -- target/dist/examples/text-rust
-	PATH="$(CURDIR)/.tools/bin:$$PATH" PYTHONPATH=.tools/python:sidecar-sdk/python target/dist/planck \
-		bench sidecar text-python $(BENCH_CALL) --instances 3 -- python3 examples/sidecars/python/text.py
+	PATH="$(CURDIR)/.tools/bin:$$PATH" target/dist/planck-bench sidecar text-rust $(BENCH_CALL) --instances 3 -- target/dist/examples/text-rust
+	PATH="$(CURDIR)/.tools/bin:$$PATH" PYTHONPATH=.tools/python:sidecar-sdk/python target/dist/planck-bench \
+		sidecar text-python $(BENCH_CALL) --instances 3 -- python3 examples/sidecars/python/text.py
 
 # Compares the CPU time per turn with that of an earlier commit: `make regress BASE=main~5`. Both are built, which takes minutes.
 regress:

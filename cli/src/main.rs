@@ -2,9 +2,9 @@
 //! returns its exit status.
 
 mod agent;
+#[cfg(feature = "jemalloc")]
+mod allocator;
 mod ask;
-#[cfg(any(test, feature = "bench"))]
-mod bench;
 mod chat;
 mod choose;
 mod completion;
@@ -50,24 +50,6 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use exit::Exit;
 use place::ConfigPlace;
-
-/// The allocator of what is shipped. glibc's allocator would keep the memory of parked agents,
-/// whereas jemalloc returns it to the operating system.
-#[cfg(feature = "jemalloc")]
-#[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
-
-/// The options of jemalloc, which reads them from the string to which this symbol points. Freed
-/// memory is returned to the operating system after one second instead of ten. The caches of the
-/// threads are small, because an idle thread never empties its cache.
-#[cfg(feature = "jemalloc")]
-#[expect(
-    unsafe_code,
-    reason = "the linker gives jemalloc the symbol by its name; nothing else defines it"
-)]
-#[unsafe(export_name = "malloc_conf")]
-static ALLOCATOR_OPTIONS: &[u8; 102] =
-    b"background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0,tcache_max:256,tcache_nslots_small_max:16\0";
 
 /// A distributed runtime for teams of LLM agents.
 #[derive(Debug, Parser)]
@@ -131,9 +113,6 @@ enum CliCommand {
     Config(config::Show),
     /// Check this machine, and list what is missing
     Doctor(doctor::Doctor),
-    /// Measure what turns cost here, compared with a bare loop
-    #[cfg(any(test, feature = "bench"))]
-    Bench(bench::BenchArgs),
     /// Print JSON Schemas of everything on the wire
     Schema(schema::SchemaArgs),
     /// Print a completion script for your shell
@@ -192,8 +171,6 @@ impl Planck {
             CliCommand::Init(init) => init.perform(&place),
             CliCommand::Config(show) => show.perform(&place),
             CliCommand::Doctor(doctor) => Box::pin(doctor.perform(&place)).await,
-            #[cfg(any(test, feature = "bench"))]
-            CliCommand::Bench(bench) => Box::pin(bench.perform()).await,
             CliCommand::Schema(schema) => schema.perform(),
             CliCommand::Completion(completion) => completion.perform(),
             CliCommand::Trust(trust) => trust.perform(&place),

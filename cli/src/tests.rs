@@ -67,8 +67,6 @@ fn usual_command_lines_are_parsed() {
         "planck trust some/where --yes",
         "planck run --no-project hello",
         "planck --no-project node",
-        "planck bench --workload start,crowd --bare --with-nats",
-        "planck bench --nats nats://x",
         "planck doctor --nats nats://x --store sqlite:x",
     ] {
         Planck::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));

@@ -1,4 +1,4 @@
-//! Runs a workload of `planck bench` with agents of the `rig` library. `planck bench --peer
+//! Runs a workload of `planck-bench` with agents of the `rig` library. `planck-bench --peer
 //! target/release/planck-bench-rig` runs this program in turn with a node and the bare loop. All
 //! agents run on one thread, which suits rig best here. Nothing is saved or published.
 
@@ -82,7 +82,7 @@ impl Tool for Read {
     }
 }
 
-/// The durations of the agents' turns and the number of their tool calls. `planck bench` refuses a
+/// The durations of the agents' turns and the number of their tool calls. `planck-bench` refuses a
 /// number that is not the workload's.
 #[derive(Debug, Default)]
 struct Done {

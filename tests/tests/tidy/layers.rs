@@ -5,17 +5,8 @@ use crate::source::Source;
 
 /// The libraries that are restricted, each with the folders that may name it.
 const LIBRARIES: &[(&str, &[&str])] = &[
-    // The benchmark compares calls through the runtime with bare requests, so it uses the NATS
-    // library directly.
-    (
-        "async_nats",
-        &[
-            "bus/",
-            "cli/src/bench/sidecar/bare.rs",
-            "sidecar-sdk/",
-            "tests/",
-        ],
-    ),
+    // The benchmark compares calls through the runtime with bare requests.
+    ("async_nats", &["bus/", "bench/", "sidecar-sdk/", "tests/"]),
     ("sqlx", &["store/src", "tests/", "migrations/"]),
     ("axum", &["http/", "scripted-model/"]),
 ];
@@ -258,14 +249,12 @@ pub fn one_module_writes_to_the_terminal(sources: &[Source]) -> Vec<String> {
 
 pub fn provider_formats_are_spelled_by_providers_only(sources: &[Source]) -> Vec<String> {
     let mut breaches = Vec::new();
-    // The benchmark compares the providers with a bare loop, which contains a provider's format.
     let speaks = |path: &str| {
-        let bare_loop = path.starts_with("cli/src/bench");
         // The name of a metric contains a field name of a format.
         let metrics = path == "telemetry/src/metrics/families.rs";
         // The front serves a provider's format to clients.
         let served = path.starts_with("http/src/openai");
-        !is_runtime(path) || path.starts_with("providers/src") || bare_loop || metrics || served
+        !is_runtime(path) || path.starts_with("providers/src") || metrics || served
     };
     for source in production(sources).filter(|source| !speaks(&source.path)) {
         for text in source.names().texts {

@@ -25,7 +25,7 @@ use super::{
     watched::WatchedBus,
     workload::{FILE, Workload, WorkloadSize, lines},
 };
-use crate::output::say;
+use crate::say;
 use planck_bus::{Bus, MemoryBus, MemoryHub, NatsBus};
 use planck_client::Client;
 use planck_node::config::{Config, ConfiguredUrl, ModelEntry};
@@ -372,7 +372,7 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::Planck;
+    use crate::BenchArgs;
 
     #[test]
     fn a_child_process_understands_its_arguments() {
@@ -384,8 +384,8 @@ mod tests {
             nats_pid: Some(3),
             contender: Contender::Bare,
         };
-        let arguments = ["planck".to_owned(), "bench".to_owned()];
-        let parsed = Planck::try_parse_from(arguments.into_iter().chain(once.arguments()));
+        let program = ["planck-bench".to_owned()];
+        let parsed = BenchArgs::try_parse_from(program.into_iter().chain(once.arguments()));
         let shown = format!("{:?}", parsed.unwrap());
         assert!(shown.contains(&format!("{once:?}")), "{shown}");
     }

@@ -1,6 +1,9 @@
-//! `planck bench`: measures the cost of turns on this machine and, with `--bare`, the cost of a
+//! `planck-bench` measures the cost of turns on this machine and, with `--bare`, the cost of a
 //! loop that only sends the same HTTP requests.
 
+#[cfg(feature = "jemalloc")]
+#[path = "../../cli/src/allocator.rs"]
+mod allocator;
 mod bare;
 mod measure;
 mod model;
@@ -13,9 +16,13 @@ mod sidecar;
 mod watched;
 mod workload;
 
-use std::path::PathBuf;
+use std::{
+    io::{self, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+};
 
-use clap::{Args, Subcommand};
+use clap::{Parser, Subcommand};
 
 use self::{
     measure::{Contender, load},
@@ -26,15 +33,16 @@ use self::{
     sidecar::SidecarBench,
     workload::Workload,
 };
-use super::{exit::Exit, output::say};
 
-#[derive(Debug, Args)]
+/// Measures the cost of turns on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "planck-bench", version, max_term_width = 100)]
 #[command(after_help = "\
 Examples:
-  planck bench --bare                        # beside a loop that saves nothing
-  planck bench --workload crowd --agents 200 --sessions 20
-  planck bench --with-nats --repeat 5")]
-pub struct BenchArgs {
+  planck-bench --bare                        # beside a loop that saves nothing
+  planck-bench --workload crowd --agents 200 --sessions 20
+  planck-bench --with-nats --repeat 5")]
+struct BenchArgs {
     #[command(subcommand)]
     role: Option<BenchRole>,
     /// The workloads to run; by default all but `fresh`
@@ -72,15 +80,39 @@ enum BenchRole {
     Once(Once),
 }
 
+fn main() -> anyhow::Result<ExitCode> {
+    let mut args = std::env::args_os();
+    if args.nth(1).is_some_and(|mode| mode == "reap") {
+        return Ok(planck_toolbox::reap::main(args)); // as the node in this program starts it
+    }
+    let bench = BenchArgs::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(bench.perform())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes to standard output.
+fn say(text: &str) -> io::Result<()> {
+    let mut to = io::stdout().lock();
+    to.write_all(text.as_bytes())?;
+    to.flush()
+}
+
+/// Writes a line to standard error.
+fn warn(text: &str) {
+    let _nothing_reads_it = writeln!(io::stderr(), "{text}");
+}
+
 impl BenchArgs {
-    pub async fn perform(self) -> anyhow::Result<Exit> {
+    async fn perform(self) -> anyhow::Result<()> {
         match self.role {
             Some(BenchRole::Sidecar(sidecar)) => Box::pin(sidecar.perform()).await,
             Some(BenchRole::Model(serve)) => serve.perform().await,
             Some(BenchRole::Once(once)) => Box::pin(once.perform()).await,
             None => self.measure().await,
         }
-        .map(|()| Exit::Done)
     }
 
     async fn measure(&self) -> anyhow::Result<()> {

@@ -24,11 +24,11 @@ pub struct BenchProcess {
 }
 
 impl BenchProcess {
-    /// Starts this executable again as `planck bench` with the given arguments.
+    /// Starts this executable again with the given arguments.
     pub fn of_this_program(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);
-        command.arg("bench").args(arguments);
+        command.args(arguments);
         Self::start(command)
     }
 

@@ -1,7 +1,7 @@
 //! Prints the results of a benchmark as a table.
 
 use super::measure::{BenchLine, Contender};
-use crate::output::warn;
+use crate::warn;
 
 #[derive(Debug, Default)]
 pub struct BenchReport {

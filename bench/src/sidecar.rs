@@ -18,7 +18,7 @@ use tokio::{process::Command, task::JoinSet};
 
 use self::{bare::Bare, runtime::RuntimeCalls};
 use super::{measure::quantile, nats::NatsServer, part::BenchProcess};
-use crate::output::{say, warn};
+use crate::{say, warn};
 
 /// The numbers of concurrent callers that are measured. Each caller starts its next call as soon as
 /// it has an answer.
@@ -32,7 +32,7 @@ const WARM_UP: usize = 200;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  planck bench sidecar text-rust repeat '{\"text\":\"a\",\"times\":3}' -- target/release/examples/text-rust")]
+  planck-bench sidecar text-rust repeat '{\"text\":\"a\",\"times\":3}' -- target/release/examples/text-rust")]
 pub struct SidecarBench {
     /// The sidecar's name
     name: String,

@@ -93,7 +93,7 @@ mod tests {
     use std::{os::unix::process::ExitStatusExt as _, process::ExitStatus};
 
     use super::*;
-    use crate::bench::{measure::Contender, workload::Workload};
+    use crate::{measure::Contender, workload::Workload};
 
     fn once() -> Once {
         Once {

@@ -9,7 +9,7 @@ use planck_scripted_model::{Script, Server};
 use tempfile::NamedTempFile;
 
 use super::part::{BenchProcess, orphaned};
-use crate::output::{say, warn};
+use crate::{say, warn};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
