@@ -22,10 +22,10 @@ use self::member::MembershipThread;
 use crate::{
     census::Census,
     heartbeat::NodeLoad,
-    membership::ClusterTimes,
     moment::Moment,
     permit::Permit,
     registry::{ClusterRegistry, RegistryError},
+    times::ClusterTimes,
 };
 use planck_bus::{BusError, NatsOptions};
 use planck_toolbox::process::heartbeat::ReaperHeartbeat;

@@ -84,7 +84,7 @@ impl MembershipThread {
             nonce: options.record.nonce.clone(),
         };
         let mut member = Self {
-            machine: Membership::new(identity, options.times.clone(), clock::now()),
+            machine: Membership::new(identity, options.times, clock::now()),
             performer: RegistryJob {
                 registry,
                 node: options.node.clone(),

@@ -2,13 +2,18 @@
 
 mod permissions;
 mod providers;
-mod times;
 
+use planck_cluster::ClusterTimes;
 use planck_common::{inbox::InboxPrefix, subject::Prefix};
 use planck_toolbox::toolchain::{TOOLCHAINS, Toolchain};
 
 use super::{
-    Config, key::KeyPath, origin::ConfigProblem, section::Limits, setting::Size, values::Values,
+    Cluster, Config,
+    key::KeyPath,
+    origin::ConfigProblem,
+    section::Limits,
+    setting::{Period, Size},
+    values::Values,
 };
 
 /// The maximum number of agents that a session can allow. Postgres handles the number as a 32-bit
@@ -57,7 +62,7 @@ pub fn check(config: &Config) -> Vec<BrokenRule> {
         sidecars(config),
         toolchains(config),
         permissions::check(config),
-        times::check(&config.cluster),
+        times(&config.cluster),
     ];
     groups.into_iter().flatten().collect()
 }
@@ -168,6 +173,30 @@ fn sizes(limits: &Limits) -> Vec<BrokenRule> {
                 format!("write {least} or more"),
             ));
         }
+    }
+    broken
+}
+
+fn times(cluster: &Cluster) -> Vec<BrokenRule> {
+    let mut broken = Vec::new();
+    let (least, most) = ClusterTimes::SUSPICION.into_inner();
+    if !(least..=most).contains(&cluster.suspicion.0) {
+        broken.push(BrokenRule::new(
+            "cluster.suspicion",
+            format!("{} is out of range", cluster.suspicion),
+            format!("write {} to {}", Period(least), Period(most)),
+        ));
+    }
+    let least = Period::seconds(1);
+    if cluster.sweep < least {
+        broken.push(BrokenRule::new(
+            "cluster.sweep",
+            format!(
+                "{} is out of range: sweeps would load the database",
+                cluster.sweep
+            ),
+            format!("write {least} or more"),
+        ));
     }
     broken
 }
