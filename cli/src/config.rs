@@ -8,10 +8,7 @@ use super::{
     output::{Output, or_dash},
     place::ConfigPlace,
 };
-use planck_node::config::{
-    ValueOrigin,
-    show::{self, ShownValue},
-};
+use planck_node::config::{ShownValue, ValueOrigin};
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
@@ -67,8 +64,9 @@ impl Show {
             changed,
             output,
         } = self;
-        let values = show::values(&place.load()?);
-        let wanted = values
+        let loaded = place.load()?;
+        let wanted = loaded
+            .shown()
             .into_iter()
             .filter(|shown| !changed || shown.origin != ValueOrigin::Default);
         let rows: Vec<ConfigRow> = wanted.map(ConfigRow::of).collect();

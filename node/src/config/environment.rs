@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 
 use super::{
     Secret,
-    key::{KeyDescription, KeyPath, nearest},
-    origin::{ConfigProblem, ValueOrigin},
     setting::{ConfiguredUrl, Setting},
-    values::{GivenValues, Raw},
+    values::{ConfigProblem, GivenValues, KeyDescription, KeyPath, Raw, ValueOrigin, nearest},
 };
 use planck_providers::{PRESETS, Preset};
 

@@ -7,14 +7,13 @@ use std::{
 };
 
 use super::{
-    Config, document, environment,
-    key::{KeyDescription, KeyPath, nearest},
-    origin::{ConfigProblem, Problems, ValueOrigin},
-    project::ProjectPlace,
-    rules,
+    Config, document, environment, rules,
     section::ProjectPart,
-    setting::Field,
-    values::{GivenValues, Raw, ValueContext, Values},
+    setting::{Field, ProjectPlace},
+    values::{
+        ConfigProblem, GivenValues, KeyDescription, KeyPath, Problems, Raw, ValueContext,
+        ValueOrigin, Values, nearest,
+    },
 };
 use planck_toolbox::project::Admitted;
 
@@ -106,9 +105,30 @@ impl fmt::Debug for Loaded {
 }
 
 impl Loaded {
-    pub fn origin(&self, key: &KeyPath) -> ValueOrigin {
-        self.values.origin(key)
+    /// Returns the current value of every key, in the order of the sections. Of the keys with a name
+    /// that the user chooses, only the configured ones are returned. A secret that is set is
+    /// returned as `(set)`.
+    pub fn shown(&self) -> Vec<ShownValue> {
+        let mut shown = Vec::new();
+        self.config.show(&KeyPath::default(), &mut shown);
+        shown
+            .into_iter()
+            .map(|(key, value)| ShownValue {
+                origin: self.values.origin(&key),
+                key,
+                value,
+            })
+            .collect()
     }
+}
+
+/// The current value of a key.
+#[derive(Debug, Clone)]
+pub struct ShownValue {
+    pub key: KeyPath,
+    /// The value, or `None` if it is unset.
+    pub value: Option<String>,
+    pub origin: ValueOrigin,
 }
 
 /// Returns the descriptions of all keys.

@@ -1,6 +1,5 @@
 //! The rules that the types of values cannot express: ranges, and relations between several values.
 
-mod permissions;
 mod providers;
 
 use planck_cluster::ClusterTimes;
@@ -9,12 +8,11 @@ use planck_toolbox::toolchain::{TOOLCHAINS, Toolchain};
 
 use super::{
     Cluster, Config,
-    key::KeyPath,
-    origin::ConfigProblem,
     section::Limits,
     setting::{Period, Size},
-    values::Values,
+    values::{ConfigProblem, KeyPath, Values},
 };
+use crate::agent::permission;
 
 /// The maximum number of agents that a session can allow. Postgres handles the number as a 32-bit
 /// integer.
@@ -61,7 +59,7 @@ pub fn check(config: &Config) -> Vec<BrokenRule> {
         providers::check_models(config),
         sidecars(config),
         toolchains(config),
-        permissions::check(config),
+        permissions(config),
         times(&config.cluster),
     ];
     groups.into_iter().flatten().collect()
@@ -289,4 +287,17 @@ fn sidecars(config: &Config) -> Vec<BrokenRule> {
         }
     }
     broken
+}
+
+fn permissions(config: &Config) -> Vec<BrokenRule> {
+    let mistakes = permission::check(&config.permissions.rules.0).into_iter();
+    mistakes
+        .map(|mistake| {
+            let what = match mistake.field.as_str() {
+                "" => mistake.what,
+                field => format!("{field}: {}", mistake.what),
+            };
+            BrokenRule::new("permissions.rules", what, mistake.remedy)
+        })
+        .collect()
 }

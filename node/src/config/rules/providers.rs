@@ -1,7 +1,7 @@
 //! The rules for providers and for the models that they serve.
 
 use super::BrokenRule;
-use crate::config::{Config, ModelEntry, Provider, key::KeyPath};
+use crate::config::{Config, ModelEntry, Provider, values::KeyPath};
 use crate::team::mistake::did_you_mean;
 use planck_providers::{PRESETS, Preset};
 
