@@ -4,9 +4,9 @@ use clap::Subcommand;
 use serde::Serialize;
 
 use super::{
+    args::GlobalArgs,
     exit::Exit,
     output::{Output, or_dash},
-    place::ConfigPlace,
 };
 use planck_node::config::{ShownValue, ValueOrigin};
 
@@ -58,13 +58,13 @@ impl ConfigRow {
 }
 
 impl Show {
-    pub fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
+    pub fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
         let Self::Show {
             origin,
             changed,
             output,
         } = self;
-        let loaded = place.load()?;
+        let loaded = global.load()?;
         let wanted = loaded
             .shown()
             .into_iter()
