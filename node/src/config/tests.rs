@@ -336,7 +336,9 @@ fn names_of_choice_come_from_files_and_the_environment() {
 #[test]
 fn the_defaults_satisfy_the_rules() {
     let loaded = Place::new().load(&[]).unwrap();
-    assert!(rules::check(&Config::default()).is_empty());
+    let mut values = values::Values::new(values::ValueContext::default());
+    rules::check(&Config::default(), &mut values);
+    assert!(values.problems.is_empty());
     assert!(
         loaded
             .config
@@ -390,7 +392,7 @@ fn every_key_has_a_description_and_a_unique_variable() {
             key.about
         );
     }
-    for key in environment::honoured().map(|variable| variable.key()) {
+    for (_, key) in environment::honoured() {
         assert!(
             keys.iter().any(|known| known.pattern.matches(&key)),
             "{key}"
@@ -551,6 +553,6 @@ This page is generated from the code by the test `the_page_of_keys_is_current`; 
 /// is a pattern.
 fn honoured_name(key: &values::KeyPath) -> Option<&'static str> {
     environment::honoured()
-        .find(|variable| variable.key() == *key)
-        .map(|variable| variable.name)
+        .find(|(_, sets)| sets == key)
+        .map(|(name, _)| name)
 }

@@ -79,6 +79,12 @@ impl KeyPath {
     }
 }
 
+impl From<&str> for KeyPath {
+    fn from(dotted: &str) -> Self {
+        Self::of(dotted)
+    }
+}
+
 fn upper(word: &str) -> String {
     word.chars()
         .map(|c| {
@@ -248,6 +254,22 @@ impl Values {
         self.given.insert(key, given);
     }
 
+    /// Reports a mistake in the value of a key, which may be its default.
+    pub fn refuse(
+        &mut self,
+        key: impl Into<KeyPath>,
+        what: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        let key = key.into();
+        self.problems.push(ConfigProblem {
+            origin: self.origin(&key),
+            key: Some(key),
+            what: what.into(),
+            remedy: remedy.into(),
+        });
+    }
+
     pub fn origin(&self, key: &KeyPath) -> ValueOrigin {
         self.given
             .get(key)
@@ -272,12 +294,7 @@ impl Values {
         match T::parse(&given.raw, &self.world) {
             Ok(value) => value,
             Err(wrong) => {
-                self.problems.push(ConfigProblem {
-                    origin: given.origin.clone(),
-                    key: Some(key.clone()),
-                    what: wrong.what,
-                    remedy: wrong.remedy,
-                });
+                self.refuse(key.clone(), wrong.what, wrong.remedy);
                 default.at_home(&self.world)
             }
         }

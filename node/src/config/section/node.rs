@@ -12,10 +12,9 @@ use planck_cluster::ClusterTimes;
 use crate::config::{
     ProjectPlace, Secret,
     setting::{
-        ConfiguredUrl, Field, KeyChoice, Listen, LogFormat, NamedSettings, Network, Period,
-        Sandbox, Size, StoreKind, Synchronous, Unsandboxed,
+        ConfiguredUrl, KeyChoice, Listen, LogFormat, NamedSettings, Network, Period, Sandbox, Size,
+        StoreKind, Synchronous, Unsandboxed,
     },
-    values::KeyPath,
 };
 
 section! {
@@ -190,11 +189,9 @@ impl Cluster {
 
     /// Returns each key of this section with its value as text.
     pub fn shown(&self) -> BTreeMap<String, String> {
-        let mut all = Vec::new();
-        self.show(&KeyPath::default(), &mut all);
-        all.into_iter()
-            .filter_map(|(key, value)| Some((key.words().join("."), value?)))
-            .collect()
+        let all = [("suspicion", self.suspicion), ("sweep", self.sweep)];
+        all.map(|(key, time)| (key.to_owned(), time.to_string()))
+            .into()
     }
 }
 

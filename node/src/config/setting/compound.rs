@@ -4,7 +4,7 @@
 use std::{fs, path::PathBuf};
 
 use planck_common::{id::is_id, permission::Rule};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{InvalidValue, Setting, address::held, text};
 use crate::config::{
@@ -206,10 +206,42 @@ impl Setting for ModelsFile {
     }
 }
 
-/// A list of rules about tool calls. In an environment variable it is written as JSON, because a
-/// rule may contain commas.
+/// Parses a list of tables, which is JSON in an environment variable because its entries may contain
+/// commas. `remedy` says how an entry is written.
+fn entries<T: DeserializeOwned, S: Setting>(
+    raw: &Raw,
+    remedy: &str,
+) -> Result<Vec<T>, InvalidValue> {
+    match raw {
+        Raw::Toml(toml::Value::Array(items)) => {
+            let read = |(at, item): (usize, &toml::Value)| {
+                let read = item.clone().try_into();
+                read.map_err(|error: toml::de::Error| {
+                    refused(&format!("[{at}]: {}", error.message()), remedy)
+                })
+            };
+            items.iter().enumerate().map(read).collect()
+        }
+        Raw::Toml(_) => Err(InvalidValue::kind::<S>(raw)),
+        Raw::Text(text) => {
+            serde_json::from_str(text).map_err(|error| refused(&error.to_string(), remedy))
+        }
+    }
+}
+
+fn refused(what: &str, remedy: &str) -> InvalidValue {
+    InvalidValue {
+        what: what.into(),
+        remedy: remedy.into(),
+    }
+}
+
+/// A list of rules about tool calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RuleList(pub Vec<Rule>);
+
+const RULES: &str =
+    "write rules like { tool = \"bash\", command = \"git push *\", action = \"ask\" }";
 
 impl Setting for RuleList {
     fn kind() -> String {
@@ -217,36 +249,11 @@ impl Setting for RuleList {
     }
 
     fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, InvalidValue> {
-        let rules = match raw {
-            Raw::Toml(toml::Value::Array(rules)) => {
-                let read = |(at, rule): (usize, &toml::Value)| {
-                    let read = rule.clone().try_into::<Rule>();
-                    read.map_err(|error| refused_rules(&format!("[{at}]: {}", error.message())))
-                };
-                rules
-                    .iter()
-                    .enumerate()
-                    .map(read)
-                    .collect::<Result<_, _>>()?
-            }
-            Raw::Toml(_) => return Err(InvalidValue::kind::<Self>(raw)),
-            Raw::Text(text) => {
-                serde_json::from_str(text).map_err(|error| refused_rules(&error.to_string()))?
-            }
-        };
-        Ok(Self(rules))
+        entries::<_, Self>(raw, RULES).map(Self)
     }
 
     fn show(&self) -> Option<String> {
         Some(shown_list(&self.0))
-    }
-}
-
-fn refused_rules(what: &str) -> InvalidValue {
-    InvalidValue {
-        what: what.into(),
-        remedy: "write rules like { tool = \"bash\", command = \"git push *\", action = \"ask\" }"
-            .into(),
     }
 }
 
@@ -273,6 +280,8 @@ pub enum KeyChoice {
 
 const OFF: &str = "none";
 
+const KEYS: &str = "write keys like { name = \"ann\", hash = \"…\", role = \"use\" }, which `planck serve key NAME` prints, or `none`";
+
 impl Setting for KeyChoice {
     fn kind() -> String {
         "a list of keys, in the environment as JSON or as `file:PATH` of a file with JSON; or `none`"
@@ -283,28 +292,22 @@ impl Setting for KeyChoice {
         if text(raw) == Some(OFF) {
             return Ok(Self::Off);
         }
-        let keys: Vec<KeyEntry> = match raw {
-            Raw::Toml(value @ toml::Value::Array(_)) => value
-                .clone()
-                .try_into()
-                .map_err(|error: toml::de::Error| refused_keys(error.message()))?,
-            Raw::Toml(_) => return Err(InvalidValue::kind::<Self>(raw)),
-            Raw::Text(text) => {
-                let path = text.strip_prefix("file:");
-                let held = path.map(|path| held(path, world)).transpose()?;
-                let text = held.as_ref().map_or(text, |(_, text)| text);
-                serde_json::from_str(text).map_err(|error| refused_keys(&error.to_string()))?
-            }
+        let path = match raw {
+            Raw::Text(text) => text.strip_prefix("file:"),
+            Raw::Toml(_) => None,
+        };
+        let keys: Vec<KeyEntry> = match path {
+            Some(path) => entries::<_, Self>(&Raw::Text(held(path, world)?.1), KEYS)?,
+            None => entries::<_, Self>(raw, KEYS)?,
         };
         for (at, key) in keys.iter().enumerate() {
             if !is_id(&key.name) {
-                return Err(refused_keys(&format!("[{at}]: `{}` is no name", key.name)));
+                let what = format!("[{at}]: `{}` is no name", key.name);
+                return Err(refused(&what, KEYS));
             }
             if keys.iter().take(at).any(|other| other.name == key.name) {
-                return Err(refused_keys(&format!(
-                    "two keys have the name `{}`",
-                    key.name
-                )));
+                let what = format!("two keys have the name `{}`", key.name);
+                return Err(refused(&what, KEYS));
             }
         }
         Ok(match keys.is_empty() {
@@ -319,14 +322,6 @@ impl Setting for KeyChoice {
             Self::Off => OFF.into(),
             Self::Listed(keys) => shown_list(keys),
         })
-    }
-}
-
-fn refused_keys(what: &str) -> InvalidValue {
-    InvalidValue {
-        what: what.into(),
-        remedy: "write keys like { name = \"ann\", hash = \"…\", role = \"use\" }, which `planck serve key NAME` prints, or `none`"
-            .into(),
     }
 }
 
