@@ -4,11 +4,11 @@ use clap::Subcommand;
 use planck_common::{AgentId, command::Prompt};
 
 use super::{
+    args::GlobalArgs,
     connect::ConnectedClient,
     exit::{Exit, UsageError},
     output::{Output, or_dash, say},
     permissions::described,
-    place::ConfigPlace,
     render::{consumed, rounded},
     session::{AGENT_COLUMNS, PromptTiming, agent_row},
     stay::stay,
@@ -59,12 +59,12 @@ pub enum AgentCommand {
 }
 
 impl AgentCommand {
-    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
+    pub async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
         let looks = self.only_looks();
         let config = if looks {
-            place.config()?
+            global.config()?
         } else {
-            place.config_to_act(None)?
+            global.config_to_act(None)?
         };
         let link = if looks {
             ConnectedClient::look(&config).await?

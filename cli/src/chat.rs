@@ -22,13 +22,13 @@ use self::{
     slash::SlashCommand,
 };
 use super::{
+    args::GlobalArgs,
     ask::{Asker, can_ask},
     choose::{PromptTarget, SessionChoice},
     connect::ConnectedClient,
     exit::{Exit, until_terminated},
     log::Logs,
     output::{Stream, draw, say, warn},
-    place::ConfigPlace,
     render::{Style, consumed, style, style::Paint},
     waits::{left_open, open_waits},
     watch::{OnWait, Sent, Sink, WatchOutcome, interrupts, watch},
@@ -71,12 +71,12 @@ enum Next {
 }
 
 impl ChatArgs {
-    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
+    pub async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
         let config = self
             .which
-            .admit(place.config_to_act(self.which.model.as_ref())?);
+            .admit(global.config_to_act(self.which.model.as_ref())?);
         let logs = Logs::start_if_asked(&config)?;
-        let history = place.history()?;
+        let history = global.history()?;
         let link = self.which.link(&config).await?;
         let done = until_terminated(Box::pin(talk(&link, &config, &self.which, history))).await;
         link.close().await;

@@ -4,14 +4,11 @@ use clap::Subcommand;
 use serde::Serialize;
 
 use super::{
+    args::GlobalArgs,
     exit::Exit,
     output::{Output, or_dash},
-    place::ConfigPlace,
 };
-use planck_node::config::{
-    ValueOrigin,
-    show::{self, ShownValue},
-};
+use planck_node::config::{ShownValue, ValueOrigin};
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
@@ -61,14 +58,15 @@ impl ConfigRow {
 }
 
 impl Show {
-    pub fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
+    pub fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
         let Self::Show {
             origin,
             changed,
             output,
         } = self;
-        let values = show::values(&place.load()?);
-        let wanted = values
+        let loaded = global.load()?;
+        let wanted = loaded
+            .shown()
             .into_iter()
             .filter(|shown| !changed || shown.origin != ValueOrigin::Default);
         let rows: Vec<ConfigRow> = wanted.map(ConfigRow::of).collect();

@@ -12,9 +12,9 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use super::{
+    args::GlobalArgs,
     exit::Exit,
     output::{Format, Output, draw, json},
-    place::ConfigPlace,
     project::{FoundProject, describe, lines},
     render::{
         Style,
@@ -111,8 +111,8 @@ impl DoctorFinding {
 
 impl Doctor {
     /// Runs all checks and prints the findings. The exit status is a failure if one of them is bad.
-    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
-        let findings = Box::pin(self.findings(place)).await?;
+    pub async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
+        let findings = Box::pin(self.findings(global)).await?;
         match self.output.output {
             Format::Json => json(&findings)?,
             Format::Table => {
@@ -126,10 +126,10 @@ impl Doctor {
         Ok(if is_bad { Exit::Failed } else { Exit::Done })
     }
 
-    async fn findings(&self, place: &ConfigPlace) -> anyhow::Result<Vec<DoctorFinding>> {
-        let (loaded, found) = place.inspect()?;
+    async fn findings(&self, global: &GlobalArgs) -> anyhow::Result<Vec<DoctorFinding>> {
+        let (loaded, found) = global.inspect()?;
         let config = &loaded.config;
-        let mut findings = vec![files(place, &loaded.files)];
+        let mut findings = vec![files(global, &loaded.files)];
         findings.extend(found.as_ref().map(project));
         findings.extend(bounded("nats", nats::nats(config)).await);
         // A client needs no store. In a cluster, the default one serves nothing else.
@@ -150,8 +150,8 @@ impl Doctor {
     }
 }
 
-fn files(place: &ConfigPlace, files: &[PathBuf]) -> DoctorFinding {
-    let named = |file: &PathBuf| match place.named_file() == Some(file) {
+fn files(global: &GlobalArgs, files: &[PathBuf]) -> DoctorFinding {
+    let named = |file: &PathBuf| match global.named_file() == Some(file) {
         true => " (named by --config)",
         false => "",
     };

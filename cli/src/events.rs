@@ -6,10 +6,10 @@ use planck_common::{envelope::Envelope, subject::Topic};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
+    args::GlobalArgs,
     connect,
     exit::{Exit, UsageError},
     output::{EventFormat, EventOutput, Stream, json_text, say},
-    place::ConfigPlace,
     render::{Style, style::one_line},
 };
 use planck_bus::Delivery;
@@ -28,8 +28,8 @@ pub struct EventsArgs {
 }
 
 impl EventsArgs {
-    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
-        let config = place.config()?;
+    pub async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
+        let config = global.config()?;
         let subject = self
             .subject
             .unwrap_or_else(|| Topic::AllSessions.to_string());

@@ -12,9 +12,9 @@ use clap::Args;
 use planck_common::spec::ModelRef;
 
 use super::{
+    args::GlobalArgs,
     exit::{Exit, UsageError},
     output::say,
-    place::ConfigPlace,
     project,
 };
 use planck_node::config::{Sources, load};
@@ -39,8 +39,8 @@ pub struct Init {
 }
 
 impl Init {
-    pub fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
-        let sources = place.sources(Vec::new())?;
+    pub fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
+        let sources = global.sources(Vec::new())?;
         let model = node::default_model(&load::load(&sources)?.config);
         let is_home = sources
             .home

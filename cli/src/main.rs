@@ -4,6 +4,7 @@
 mod agent;
 #[cfg(feature = "jemalloc")]
 mod allocator;
+mod args;
 mod ask;
 mod chat;
 mod choose;
@@ -23,7 +24,6 @@ mod node;
 mod nodes;
 mod output;
 mod permissions;
-mod place;
 mod project;
 mod render;
 mod run;
@@ -48,8 +48,8 @@ use std::{
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+use args::GlobalArgs;
 use exit::Exit;
-use place::ConfigPlace;
 
 /// A distributed runtime for teams of LLM agents.
 #[derive(Debug, Parser)]
@@ -65,7 +65,7 @@ Examples:
   planck doctor                              # what is missing on this machine")]
 struct Planck {
     #[command(flatten)]
-    place: ConfigPlace,
+    global: GlobalArgs,
     #[command(subcommand)]
     command: Option<CliCommand>,
 }
@@ -149,40 +149,40 @@ fn run() -> ExitCode {
 
 impl Planck {
     async fn perform(self) -> anyhow::Result<Exit> {
-        let place = self.place;
+        let global = self.global;
         let Some(command) = self.command else {
-            return bare(&place).await;
+            return bare(&global).await;
         };
         match command {
-            CliCommand::Node(node) => Box::pin(node.perform(&place)).await,
-            CliCommand::Serve(serve) => Box::pin(serve.perform(&place)).await,
+            CliCommand::Node(node) => Box::pin(node.perform(&global)).await,
+            CliCommand::Serve(serve) => Box::pin(serve.perform(&global)).await,
             CliCommand::Demo(demo) => Box::pin(demo.perform()).await,
-            CliCommand::Run(run) => Box::pin(run.perform(&place)).await,
-            CliCommand::Chat(chat) => Box::pin(chat.perform(&place)).await,
-            CliCommand::Session(session) => Box::pin(session.perform(&place)).await,
-            CliCommand::Agent(agent) => Box::pin(agent.perform(&place)).await,
-            CliCommand::Team(team) => Box::pin(team.perform(&place)).await,
-            CliCommand::Waits(waits) => Box::pin(waits.perform(&place)).await,
-            CliCommand::Answer(answer) => Box::pin(answer.perform(&place)).await,
-            CliCommand::Nodes(nodes) => Box::pin(nodes.perform(&place)).await,
-            CliCommand::Sidecar(sidecar) => Box::pin(sidecar.perform(&place)).await,
-            CliCommand::Events(watch) => Box::pin(watch.perform(&place)).await,
-            CliCommand::Model(model) => Box::pin(model.perform(&place)).await,
-            CliCommand::Init(init) => init.perform(&place),
-            CliCommand::Config(show) => show.perform(&place),
-            CliCommand::Doctor(doctor) => Box::pin(doctor.perform(&place)).await,
+            CliCommand::Run(run) => Box::pin(run.perform(&global)).await,
+            CliCommand::Chat(chat) => Box::pin(chat.perform(&global)).await,
+            CliCommand::Session(session) => Box::pin(session.perform(&global)).await,
+            CliCommand::Agent(agent) => Box::pin(agent.perform(&global)).await,
+            CliCommand::Team(team) => Box::pin(team.perform(&global)).await,
+            CliCommand::Waits(waits) => Box::pin(waits.perform(&global)).await,
+            CliCommand::Answer(answer) => Box::pin(answer.perform(&global)).await,
+            CliCommand::Nodes(nodes) => Box::pin(nodes.perform(&global)).await,
+            CliCommand::Sidecar(sidecar) => Box::pin(sidecar.perform(&global)).await,
+            CliCommand::Events(watch) => Box::pin(watch.perform(&global)).await,
+            CliCommand::Model(model) => Box::pin(model.perform(&global)).await,
+            CliCommand::Init(init) => init.perform(&global),
+            CliCommand::Config(show) => show.perform(&global),
+            CliCommand::Doctor(doctor) => Box::pin(doctor.perform(&global)).await,
             CliCommand::Schema(schema) => schema.perform(),
             CliCommand::Completion(completion) => completion.perform(),
-            CliCommand::Trust(trust) => trust.perform(&place),
+            CliCommand::Trust(trust) => trust.perform(&global),
         }
     }
 }
 
 /// Opens a chat if standard input and standard output are terminals. Otherwise prints the help to
 /// standard error.
-async fn bare(place: &ConfigPlace) -> anyhow::Result<Exit> {
+async fn bare(global: &GlobalArgs) -> anyhow::Result<Exit> {
     if std::io::stdin().is_terminal() && output::Stream::Out.is_terminal() {
-        return Box::pin(chat::ChatArgs::default().perform(place)).await;
+        return Box::pin(chat::ChatArgs::default().perform(global)).await;
     }
     output::warn(Planck::command().render_help().to_string().trim_end());
     Ok(Exit::Misused)

@@ -4,11 +4,11 @@ use clap::Subcommand;
 use planck_common::command::{ChangeModel, ModelRow, Models};
 
 use super::{
+    args::GlobalArgs,
     connect::ConnectedClient,
     exit::{Exit, UsageError},
     mistyped::did_you_mean,
     output::{Format, Output, say, table},
-    place::ConfigPlace,
     render::style::count,
 };
 
@@ -29,9 +29,9 @@ pub enum Model {
 }
 
 impl Model {
-    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
+    pub async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
         let Self::Ls { output } = self;
-        let config = place.config()?;
+        let config = global.config()?;
         let link = ConnectedClient::look(&config).await?;
         let models = link.client.models().await;
         link.close().await;

@@ -4,9 +4,9 @@ use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{
+    args::GlobalArgs,
     exit::{Exit, UsageError},
     log::Logs,
-    place::ConfigPlace,
 };
 use planck_node::config::Config;
 use planck_node::node::{self, RunningNode};
@@ -48,8 +48,8 @@ impl Signals {
 }
 
 impl NodeArgs {
-    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
-        let config = place.config_of_node()?;
+    pub async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
+        let config = global.config_of_node()?;
         if config.nats.url.is_none() && !self.alone {
             return Err(UsageError(
                 "a node without NATS serves only its own process; set NATS_URL, or pass --alone"

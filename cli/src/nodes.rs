@@ -6,10 +6,10 @@ use clap::Subcommand;
 use planck_common::command::{Drain, NodeInfo, NodeState};
 
 use super::{
+    args::GlobalArgs,
     connect::ConnectedClient,
     exit::{Exit, NotFound, UsageError},
     output::{Output, say, warn},
-    place::ConfigPlace,
     render::style::{counted, duration},
 };
 use planck_client::Client;
@@ -60,10 +60,10 @@ pub enum Nodes {
 }
 
 impl Nodes {
-    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
+    pub async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
         let config = match self {
-            Self::Ls { .. } | Self::Show { .. } => place.config()?,
-            Self::Drain { .. } => place.config_to_act(None)?,
+            Self::Ls { .. } | Self::Show { .. } => global.config()?,
+            Self::Drain { .. } => global.config_to_act(None)?,
         };
         if config.nats.url.is_none() {
             return Err(UsageError("there is no cluster without NATS; set NATS_URL".into()).into());

@@ -11,13 +11,13 @@ use planck_common::{SessionId, command::WaitRow, usage};
 use serde::Serialize;
 
 use super::{
+    args::GlobalArgs,
     ask::{Asker, can_ask},
     choose::{PromptTarget, SessionChoice},
     connect::ConnectedClient,
     exit::{Exit, UsageError, until_terminated},
     log::Logs,
     output::{Stream, json, say, warn},
-    place::ConfigPlace,
     render::{Style, consumed, rounded, style},
     waits::{left_open, open_waits},
     watch::{OnWait, Sink, WatchOutcome, WorkEnd, interrupts, watch},
@@ -104,11 +104,11 @@ struct RunFailure<'a> {
 }
 
 impl RunArgs {
-    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
+    pub async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
         let prompt = words(self.prompt.as_deref())?;
         let config = self
             .which
-            .admit(place.config_to_act(self.which.model.as_ref())?);
+            .admit(global.config_to_act(self.which.model.as_ref())?);
         let logs = Logs::start_if_asked(&config)?;
         let link = self.which.link(&config).await?;
         let done = until_terminated(Box::pin(self.follow(&link, &config, prompt))).await;

@@ -15,12 +15,12 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    args::GlobalArgs,
     connect,
     exit::{Exit, UsageError},
     log::Logs,
     node as node_command,
     output::{say, warn},
-    place::ConfigPlace,
 };
 use planck_bus::SocketServer;
 use planck_client::Client;
@@ -89,11 +89,11 @@ impl RoleChoice {
 }
 
 impl ServeArgs {
-    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
+    pub async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
         if let Some(ServeCommand::Key(key)) = self.command {
-            return key.perform(place);
+            return key.perform(global);
         }
-        let config = place.config_of_node()?;
+        let config = global.config_of_node()?;
         let listen = self.listen.or_else(|| config.http.listen.address());
         let listen = listen.ok_or_else(|| usage("`http.listen` is turned off; set an address"))?;
         let (keys, own_key) = keys(&config, listen)?;
@@ -293,10 +293,10 @@ async fn client(config: &Config, running: Option<&RunningNode>) -> anyhow::Resul
 }
 
 impl KeyArgs {
-    fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
+    fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
         match self.name {
             Some(name) => say(&made_key(&name, self.role.role())?)?,
-            None => say(&format!("{}\n", shown_key(&place.config()?)?))?,
+            None => say(&format!("{}\n", shown_key(&global.config()?)?))?,
         }
         Ok(Exit::Done)
     }

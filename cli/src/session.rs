@@ -13,10 +13,10 @@ use clap::Subcommand;
 use planck_common::Seq;
 
 use super::{
+    args::GlobalArgs,
     connect::ConnectedClient,
     exit::{Exit, until_terminated},
     output::{EventFormat, EventOutput, Output, warn},
-    place::ConfigPlace,
     watch::{self, Sink, show_log},
 };
 use planck_node::config::Period;
@@ -112,12 +112,12 @@ pub enum SessionCommand {
 }
 
 impl SessionCommand {
-    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
+    pub async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
         let looks = self.only_looks();
         let config = if looks {
-            place.config()?
+            global.config()?
         } else {
-            place.config_to_act(None)?
+            global.config_to_act(None)?
         };
         if let Self::Adopt(adopt) = self {
             return Box::pin(adopt.perform(&config)).await;

@@ -13,10 +13,10 @@ use planck_sidecar::{
 use serde_json::Value;
 
 use super::{
+    args::GlobalArgs,
     connect::ConnectedClient,
     exit::{Exit, UsageError},
     output::{Format, Output, json, say},
-    place::ConfigPlace,
 };
 use planck_node::config::Period;
 use planck_node::node;
@@ -78,18 +78,18 @@ pub struct Conform {
 }
 
 impl SidecarCommand {
-    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
+    pub async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
         match self {
             Self::New(new) => new.perform(),
-            Self::Ls { output } => list(output, place).await,
-            Self::Call(call) => call.perform(place).await,
-            Self::Conform(conform) => conform.perform(place).await,
+            Self::Ls { output } => list(output, global).await,
+            Self::Call(call) => call.perform(global).await,
+            Self::Conform(conform) => conform.perform(global).await,
         }
     }
 }
 
-async fn list(output: Output, place: &ConfigPlace) -> anyhow::Result<Exit> {
-    let config = place.config()?;
+async fn list(output: Output, global: &GlobalArgs) -> anyhow::Result<Exit> {
+    let config = global.config()?;
     if config.nats.url.is_none() {
         return Err(UsageError("there are no sidecars without NATS; set NATS_URL".into()).into());
     }
@@ -124,9 +124,9 @@ fn row(sidecar: &SidecarRow) -> Vec<String> {
 }
 
 impl Conform {
-    async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
+    async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
         let output = self.output.output;
-        let plan = self.plan(place)?;
+        let plan = self.plan(global)?;
         let findings = conform::run(plan, |finding| {
             if output == Format::Table {
                 let _nobody_reads = say(&line(finding));
@@ -155,8 +155,8 @@ impl Conform {
         })
     }
 
-    fn plan(self, place: &ConfigPlace) -> anyhow::Result<CheckPlan> {
-        let nats = node::nats(&place.config_to_act(None)?)?
+    fn plan(self, global: &GlobalArgs) -> anyhow::Result<CheckPlan> {
+        let nats = node::nats(&global.config_to_act(None)?)?
             .ok_or_else(|| UsageError("sidecars are on NATS; set NATS_URL".into()))?;
         let connection = Connection {
             url: Some(nats.url),

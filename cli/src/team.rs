@@ -9,11 +9,11 @@ use planck_common::command::Start;
 use serde::Serialize;
 
 use super::{
+    args::GlobalArgs,
     choose::SessionChoice,
     exit::{Exit, NotFound},
     output::{Format, Output, json, say, warn},
     permissions::ModeChoice,
-    place::ConfigPlace,
     render::style::counted,
 };
 use planck_node::config::Config;
@@ -81,12 +81,12 @@ pub struct StartArgs {
 }
 
 impl TeamCommand {
-    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
+    pub async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
         match self {
             Self::New(new) => new.perform(),
-            Self::Ls { output } => list(&place.whole()?.config, output),
-            Self::Validate { teams, output } => validate(&place.whole()?.config, teams, output),
-            Self::Start { team, which } => start(place, team, which).await,
+            Self::Ls { output } => list(&global.whole()?.config, output),
+            Self::Validate { teams, output } => validate(&global.whole()?.config, teams, output),
+            Self::Start { team, which } => start(global, team, which).await,
         }
     }
 }
@@ -298,7 +298,7 @@ pub fn check(
     }
 }
 
-async fn start(place: &ConfigPlace, team: String, which: StartArgs) -> anyhow::Result<Exit> {
+async fn start(global: &GlobalArgs, team: String, which: StartArgs) -> anyhow::Result<Exit> {
     let StartArgs {
         session,
         model,
@@ -306,7 +306,7 @@ async fn start(place: &ConfigPlace, team: String, which: StartArgs) -> anyhow::R
         dir,
         permissions,
     } = which;
-    let config = place.config_to_act(model.as_ref())?;
+    let config = global.config_to_act(model.as_ref())?;
     let which = SessionChoice {
         team: Some(team),
         model,

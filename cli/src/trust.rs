@@ -9,9 +9,9 @@ use anyhow::Context as _;
 use clap::Args;
 
 use super::{
+    args::GlobalArgs,
     exit::Exit,
     output::{say, table},
-    place::ConfigPlace,
     project::{FoundProject, describe, find, line, lines},
     render::style::counted,
 };
@@ -45,8 +45,8 @@ pub struct TrustArgs {
 }
 
 impl TrustArgs {
-    pub fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
-        let sources = place.sources(Vec::new())?;
+    pub fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
+        let sources = global.sources(Vec::new())?;
         let user_folder = sources
             .user_folder()
             .context("HOME is not set, so there is no ~/.planck to record it in")?;

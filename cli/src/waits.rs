@@ -13,10 +13,10 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use self::names::WaiterNames;
 use super::{
+    args::GlobalArgs,
     connect::ConnectedClient,
     exit::{Exit, NotFound, UsageError},
     output::{Format, Output, say, warn},
-    place::ConfigPlace,
     render::style::{counted, cut, duration},
 };
 use planck_client::Client;
@@ -70,8 +70,8 @@ pub struct AnswerArgs {
 }
 
 impl WaitsArgs {
-    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
-        let config = place.config()?;
+    pub async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
+        let config = global.config()?;
         if self.watch {
             return watch::watch(&config, self.session, self.output.output).await;
         }
@@ -92,8 +92,8 @@ impl WaitsArgs {
 }
 
 impl AnswerArgs {
-    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
-        let config = place.config_to_act(None)?;
+    pub async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
+        let config = global.config_to_act(None)?;
         let link = ConnectedClient::answer(&config).await?;
         let answered = self.answer(&link.client).await;
         let is_of_store = link.is_of_store();

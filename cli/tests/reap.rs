@@ -27,11 +27,12 @@ use nix::{
 };
 use planck_toolbox::{
     Launcher, ReaperHeartbeat, process::CommandEnd, process::Finished, process::Launch,
-    process::heartbeat::INTERVAL,
 };
 use tokio_util::sync::CancellationToken;
 
 const PLANCK: &str = env!("CARGO_BIN_EXE_planck");
+/// The time between two heartbeats to the reapers.
+const INTERVAL: Duration = Duration::from_millis(250);
 const LONG: Duration = Duration::from_secs(600);
 
 /// Commands, most of whose processes try to escape. Each is followed by the number of processes,

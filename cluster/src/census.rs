@@ -9,7 +9,7 @@ use std::{
 
 use planck_common::{
     NodeId,
-    command::NodeState,
+    command::{NodeInfo, NodeState},
     node::Heartbeat,
     registry::{NodeRecord, NodeStanding},
 };
@@ -34,21 +34,6 @@ pub struct Census {
     asked: Mutex<BTreeSet<NodeId>>,
     was_asked: Notify,
     one_is_gone: Notify,
-}
-
-/// A node of the cluster.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct KnownNode {
-    pub node: NodeId,
-    pub record: Option<NodeRecord>,
-    /// The node's last heartbeat.
-    pub heartbeat: Option<Heartbeat>,
-    pub state: NodeState,
-    /// The time since the node's last heartbeat, or since the census first contained the node.
-    pub silent: Duration,
-    /// The number of agents in the node's last heartbeat, plus those that this node asked it to
-    /// host since then.
-    pub agents: u32,
 }
 
 #[derive(Debug)]
@@ -79,11 +64,25 @@ impl CensusEntry {
         }
     }
 
-    fn agents(&self) -> u32 {
-        self.heartbeat
-            .as_ref()
-            .map_or(0, |beat| beat.agents)
-            .saturating_add(self.placed)
+    /// Returns the entry of this node in the list of nodes, or `None` if its record is unknown.
+    fn info(&self, id: &NodeId) -> Option<NodeInfo> {
+        let (_, record) = self.record.clone()?;
+        let state = self.state();
+        let beat = self.heartbeat.as_ref().filter(|_| !is_over(state));
+        Some(NodeInfo {
+            id: id.clone(),
+            name: record.name,
+            state,
+            version: record.version,
+            labels: record.labels,
+            capacity: record.capacity,
+            agents: beat.map_or(0, |beat| beat.agents),
+            running: beat.map_or(0, |beat| beat.running),
+            workspaces: record.workspaces,
+            providers: record.providers,
+            started_at: record.started_at,
+            silent_ms: u64::try_from(self.heard.elapsed().as_millis()).unwrap_or(u64::MAX),
+        })
     }
 
     fn standing(&self) -> Option<NodeStanding> {
@@ -110,18 +109,31 @@ impl CensusEntry {
     }
 }
 
+fn is_over(state: NodeState) -> bool {
+    matches!(state, NodeState::Left | NodeState::Dead)
+}
+
 impl Census {
-    /// Returns all known nodes, including this one and those that left or died.
-    pub(crate) fn known(&self) -> Vec<KnownNode> {
-        let known = |(node, entry): (&NodeId, &CensusEntry)| KnownNode {
-            node: node.clone(),
-            record: entry.record.as_ref().map(|(_, record)| record.clone()),
-            heartbeat: entry.heartbeat.clone(),
-            state: entry.state(),
-            silent: entry.heard.elapsed(),
-            agents: entry.agents(),
+    /// Returns the list of nodes, which includes this one and those that left or died.
+    pub(crate) fn nodes(&self) -> Vec<NodeInfo> {
+        let entries = self.entries();
+        entries
+            .iter()
+            .filter_map(|(id, entry)| entry.info(id))
+            .collect()
+    }
+
+    /// Returns the nodes that neither left nor died. Their agents include those that this node
+    /// asked them to host since their last heartbeat.
+    pub(crate) fn candidates(&self) -> Vec<NodeInfo> {
+        let candidate = |(id, entry): (&NodeId, &CensusEntry)| {
+            let info = entry.info(id).filter(|info| !is_over(info.state))?;
+            Some(NodeInfo {
+                agents: info.agents.saturating_add(entry.placed),
+                ..info
+            })
         };
-        self.entries().iter().map(known).collect()
+        self.entries().iter().filter_map(candidate).collect()
     }
 
     /// Returns the time since a node's last heartbeat, or `None` if no heartbeat was received.

@@ -8,6 +8,7 @@
 
 // The modules are in the order in which they are best read.
 pub mod moment;
+pub mod times;
 
 mod membership;
 
@@ -46,4 +47,5 @@ pub mod view;
 pub mod decisions;
 pub mod thread;
 
-pub use membership::{ClusterTimes, Revision};
+pub use membership::Revision;
+pub use times::ClusterTimes;

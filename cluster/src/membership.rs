@@ -35,56 +35,20 @@ use self::{
 use crate::{
     moment::Moment,
     planted::{PlantedFault, is_planted},
+    times::ClusterTimes,
 };
 
 pub use effect::{MembershipEffect, PeerNews, SuspensionCause};
 pub use input::{MembershipInput, ReadSource, Revision, SeenNode};
+
+#[cfg(test)]
+pub(crate) use self::{failure_detector::REGISTRY_FILLS, suspension::SQL_SILENCE};
 
 /// The identity of a node. The nonce is part of each record that the node writes about itself.
 #[derive(Debug, Clone)]
 pub struct NodeIdentity {
     pub node: NodeId,
     pub nonce: Nonce,
-}
-
-/// The times by which a node judges itself and its peers. The fields have the names of the settings
-/// of the section `[cluster]`. `planck-node` checks the rules between the times when it reads the
-/// configuration, because only there an error can name the key to change.
-#[derive(Debug, Clone)]
-pub struct ClusterTimes {
-    /// How often a node publishes a heartbeat.
-    pub heartbeat: Duration,
-    /// How long a node must be silent to become a suspect.
-    pub suspicion: Duration,
-    /// How often a node proves in the registry that it can write.
-    pub proof_every: Duration,
-    /// The greatest age of an observer's own proof.
-    pub proof_fresh: Duration,
-    /// The age of a node's own proof at which it suspends itself.
-    pub proof_limit: Duration,
-    /// How long a node's own heartbeats may fail to come back before it suspends itself.
-    pub echo_limit: Duration,
-    /// How long an observer's own connection must have been without a gap.
-    pub settle: Duration,
-    /// How often a node compares the records of the registry with what it knows.
-    pub sweep: Duration,
-}
-
-/// The defaults of the settings. They stand here because the simulation checks the decisions with
-/// the times that ship.
-impl Default for ClusterTimes {
-    fn default() -> Self {
-        Self {
-            heartbeat: Duration::from_millis(500),
-            suspicion: Duration::from_millis(2_500),
-            proof_every: Duration::from_secs(2),
-            proof_fresh: Duration::from_secs(4),
-            proof_limit: Duration::from_secs(12),
-            echo_limit: Duration::from_secs(2),
-            settle: Duration::from_secs(3),
-            sweep: Duration::from_secs(10),
-        }
-    }
 }
 
 /// The membership of one node in its cluster.

@@ -3,23 +3,10 @@
 
 use planck_common::{
     NodeId,
+    command::{NodeInfo, NodeState},
     reply::{Code, Refusal},
 };
 use serde_json::{Map, Value};
-
-/// A node as placement sees it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NodeCandidate {
-    pub id: NodeId,
-    pub labels: Map<String, Value>,
-    pub workspaces: Vec<String>,
-    pub providers: Vec<String>,
-    pub capacity: u32,
-    pub agents: u32,
-    /// Whether the node accepts agents. A suspended or draining peer does not. The candidate for
-    /// this node says `false` only while this node leaves.
-    pub takes: bool,
-}
 
 /// What an agent needs of its node.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,22 +52,21 @@ impl From<NoPlace> for Refusal {
     }
 }
 
-impl NodeCandidate {
-    /// Returns whether this node uses a smaller share of its capacity than `other`.
-    fn is_less_loaded_than(&self, other: &Self) -> bool {
-        let share = |one: &Self, of: &Self| u64::from(one.agents) * u64::from(of.capacity);
-        share(self, other) < share(other, self)
-    }
+/// Returns whether `node` uses a smaller share of its capacity than `other`.
+fn is_less_loaded(node: &NodeInfo, other: &NodeInfo) -> bool {
+    let share = |one: &NodeInfo, of: &NodeInfo| u64::from(one.agents) * u64::from(of.capacity);
+    share(node, other) < share(other, node)
+}
 
-    fn has_labels(&self, wanted: &Map<String, Value>) -> bool {
-        wanted
-            .iter()
-            .all(|(name, value)| self.labels.get(name).is_some_and(|own| is_same(own, value)))
-    }
+fn has_labels(node: &NodeInfo, wanted: &Map<String, Value>) -> bool {
+    wanted
+        .iter()
+        .all(|(name, value)| node.labels.get(name).is_some_and(|own| is_same(own, value)))
+}
 
-    fn has_provider(&self, wanted: Option<&String>) -> bool {
-        wanted.is_none_or(|provider| self.providers.contains(provider))
-    }
+/// Returns whether a node accepts agents. A suspended or draining one does not.
+fn accepts_agents(node: &NodeInfo) -> bool {
+    matches!(node.state, NodeState::Alive | NodeState::Suspect)
 }
 
 /// Returns whether a node's label equals a label of a team file. The former is a text, and the
@@ -90,18 +76,18 @@ fn is_same(own: &Value, wanted: &Value) -> bool {
     text(own) == text(wanted)
 }
 
-/// Chooses the node for an agent. `random` returns a number below its argument.
+/// Chooses the node for an agent among those that neither left nor died. `random` returns a number below its argument.
 pub fn choose<'a>(
-    candidates: &'a [NodeCandidate],
+    candidates: &'a [NodeInfo],
     wanted: &NodeNeeds,
     mut random: impl FnMut(usize) -> usize,
-) -> Result<&'a NodeCandidate, NoPlace> {
+) -> Result<&'a NodeInfo, NoPlace> {
     let fitting = fitting(candidates, wanted)?;
     let first = random(fitting.len());
     let second =
         (first + 1 + random(fitting.len().saturating_sub(1).max(1))) % fitting.len().max(1);
     match (fitting.get(first), fitting.get(second)) {
-        (Some(first), Some(second)) if second.is_less_loaded_than(first) => Ok(second),
+        (Some(first), Some(second)) if is_less_loaded(second, first) => Ok(second),
         (Some(first), _) => Ok(first),
         (None, _) => Err(NoPlace::Full),
     }
@@ -109,9 +95,9 @@ pub fn choose<'a>(
 
 /// Returns the nodes that fit, or an error if there is none.
 fn fitting<'a>(
-    candidates: &'a [NodeCandidate],
+    candidates: &'a [NodeInfo],
     wanted: &NodeNeeds,
-) -> Result<Vec<&'a NodeCandidate>, NoPlace> {
+) -> Result<Vec<&'a NodeInfo>, NoPlace> {
     match &wanted.only {
         None => narrow(candidates.iter().collect(), wanted),
         Some(only) => {
@@ -126,15 +112,11 @@ fn fitting<'a>(
 
 /// Returns the nodes that meet all needs, which are checked one after the other. The first need
 /// that no remaining node meets is the error.
-fn narrow<'a>(
-    nodes: Vec<&'a NodeCandidate>,
-    wanted: &NodeNeeds,
-) -> Result<Vec<&'a NodeCandidate>, NoPlace> {
-    let keep =
-        |nodes: Vec<&'a NodeCandidate>, fits: &dyn Fn(&NodeCandidate) -> bool, why: NoPlace| {
-            let left: Vec<&NodeCandidate> = nodes.into_iter().filter(|node| fits(node)).collect();
-            if left.is_empty() { Err(why) } else { Ok(left) }
-        };
+fn narrow<'a>(nodes: Vec<&'a NodeInfo>, wanted: &NodeNeeds) -> Result<Vec<&'a NodeInfo>, NoPlace> {
+    let keep = |nodes: Vec<&'a NodeInfo>, fits: &dyn Fn(&NodeInfo) -> bool, why: NoPlace| {
+        let left: Vec<&NodeInfo> = nodes.into_iter().filter(|node| fits(node)).collect();
+        if left.is_empty() { Err(why) } else { Ok(left) }
+    };
     let NodeNeeds {
         workspace,
         provider,
@@ -152,15 +134,18 @@ fn narrow<'a>(
     )?;
     let nodes = keep(
         nodes,
-        &|node| node.has_provider(provider.as_ref()),
+        &|node| {
+            let mut wanted = provider.iter();
+            wanted.all(|provider| node.providers.contains(provider))
+        },
         no_provider(),
     )?;
     let nodes = keep(
         nodes,
-        &|node| node.has_labels(labels),
+        &|node| has_labels(node, labels),
         NoPlace::Labels(Value::Object(labels.clone()).to_string()),
     )?;
-    let nodes = keep(nodes, &|node| node.takes, NoPlace::Away)?;
+    let nodes = keep(nodes, &accepts_agents, NoPlace::Away)?;
     keep(nodes, &|node| node.agents < node.capacity, NoPlace::Full)
 }
 

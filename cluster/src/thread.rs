@@ -22,13 +22,12 @@ use self::member::MembershipThread;
 use crate::{
     census::Census,
     heartbeat::NodeLoad,
-    membership::ClusterTimes,
     moment::Moment,
     permit::Permit,
     registry::{ClusterRegistry, RegistryError},
+    times::ClusterTimes,
 };
 use planck_bus::{BusError, NatsOptions};
-use planck_toolbox::process::heartbeat::ReaperHeartbeat;
 
 /// How long a node may take to join the cluster. NATS servers that just started elect a leader
 /// first.
@@ -58,9 +57,13 @@ pub struct JoinOptions {
     pub census: Arc<Census>,
     /// The permit that the thread renews.
     pub permit: Permit,
-    /// The heartbeat to the reapers of tools. The thread sends it, so that the tools end if the thread
-    /// hangs.
-    pub heartbeat: ReaperHeartbeat,
+    /// Tells the reapers of tools that this node runs. The thread calls it every [`REAPER_BEAT`], so
+    /// that the tools end if the thread hangs.
+    ///
+    /// [`REAPER_BEAT`]: crate::times::REAPER_BEAT
+    pub beat_reapers: Box<dyn Fn() + Send>,
+    /// Makes the reapers kill all tools.
+    pub kill_tools: Box<dyn Fn() + Send>,
     /// The function that returns the current load. The thread calls it for each heartbeat.
     pub load: Box<dyn Fn() -> NodeLoad + Send>,
 }

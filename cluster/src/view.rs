@@ -6,21 +6,11 @@ mod tests;
 
 use std::{sync::Arc, time::Duration};
 
-use planck_common::{
-    NodeId,
-    command::{NodeInfo, NodeState},
-    registry::NodeRecord,
-};
+use planck_common::{NodeId, command::NodeInfo};
 use tokio::{sync::Notify, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    census::{Census, KnownNode},
-    liveness::Liveness,
-    moment::Moment,
-    permit::Permit,
-    placement::NodeCandidate,
-};
+use crate::{census::Census, liveness::Liveness, moment::Moment, permit::Permit};
 use planck_store::SessionStore;
 
 /// A node's view of its cluster. Without a cluster, the view contains only the node itself.
@@ -147,13 +137,13 @@ impl ClusterView {
     }
 
     /// Returns the other nodes as candidates for placement.
-    pub fn other_candidates(&self) -> Vec<NodeCandidate> {
-        self.others().filter_map(candidate).collect()
+    pub fn other_candidates(&self) -> Vec<NodeInfo> {
+        self.others(Census::candidates)
     }
 
     /// Returns the entries of the other nodes in the list of nodes.
     pub fn other_nodes(&self) -> Vec<NodeInfo> {
-        self.others().filter_map(row).collect()
+        self.others(Census::nodes)
     }
 
     /// Adds one to the number of agents on another node, because this node asks that node to host
@@ -179,82 +169,9 @@ impl ClusterView {
         }
     }
 
-    fn others(&self) -> impl Iterator<Item = KnownNode> {
-        let known = self.census.iter().flat_map(|census| census.known());
-        known.filter(|known| known.node != self.node)
+    fn others(&self, list: impl Fn(&Census) -> Vec<NodeInfo>) -> Vec<NodeInfo> {
+        let mut nodes = self.census.as_deref().map(list).unwrap_or_default();
+        nodes.retain(|node| node.id != self.node);
+        nodes
     }
-}
-
-/// Returns a node's entry in the list of nodes, or `None` if its record is unknown.
-fn row(
-    KnownNode {
-        node,
-        record,
-        heartbeat,
-        state,
-        silent,
-        ..
-    }: KnownNode,
-) -> Option<NodeInfo> {
-    let NodeRecord {
-        name,
-        version,
-        labels,
-        capacity,
-        workspaces,
-        providers,
-        started_at,
-        ..
-    } = record?;
-    let is_gone = matches!(state, NodeState::Left | NodeState::Dead);
-    let load = heartbeat
-        .filter(|_| !is_gone)
-        .map_or((0, 0), |beat| (beat.agents, beat.running));
-    Some(NodeInfo {
-        id: node,
-        name,
-        state,
-        version,
-        labels,
-        capacity,
-        agents: load.0,
-        running: load.1,
-        workspaces,
-        providers,
-        started_at,
-        silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
-    })
-}
-
-/// Returns a node as a candidate for placement, or `None` if it is gone or its record is unknown.
-fn candidate(
-    KnownNode {
-        node,
-        record,
-        state,
-        agents,
-        ..
-    }: KnownNode,
-) -> Option<NodeCandidate> {
-    let takes = match state {
-        NodeState::Alive | NodeState::Suspect => true,
-        NodeState::Suspended | NodeState::Draining => false,
-        NodeState::Left | NodeState::Dead => return None,
-    };
-    let NodeRecord {
-        labels,
-        capacity,
-        workspaces,
-        providers,
-        ..
-    } = record?;
-    Some(NodeCandidate {
-        id: node,
-        labels,
-        workspaces,
-        providers,
-        capacity,
-        agents,
-        takes,
-    })
 }

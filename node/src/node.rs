@@ -213,7 +213,7 @@ async fn restarted<F: Future<Output = ()>>(name: &str, mut begin: impl FnMut() -
 fn view(parts: &NodeParts) -> ClusterView {
     let (node, store) = (parts.id.clone(), Arc::clone(&parts.store));
     match &parts.joining {
-        Some(joining) => ClusterView::of_member(node, store, joining.cluster.tool_grace.0),
+        Some(joining) => ClusterView::of_member(node, store, joining.cluster.times().tool_grace),
         None => ClusterView::of_single(node, store, parts.settings.is_alone),
     }
 }

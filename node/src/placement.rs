@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 pub use admission::AdmissionPermit;
 pub use choice::wanted;
-pub use local::{LocalNode, LocalSettings};
+pub use local::LocalNode;
 
 pub(crate) use choice::{AgentNodes, TRIES, choose, is_of_that_node};
 pub(crate) use hosting::claim_request;

@@ -5,6 +5,7 @@ pub(crate) mod testing;
 
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
 use tokio_util::task::TaskTracker;
 
 use crate::{
@@ -13,7 +14,7 @@ use crate::{
     bus::Bus,
     lookup::Lookup,
     peers::Peers,
-    placement::{LocalNode, LocalSettings, Placement, PlacementParts},
+    placement::{LocalNode, Placement, PlacementParts},
     sessions::{Sessions, SessionsLimits, SessionsParts},
     sidecar::Sidecars,
     takeover::{Takeover, TakeoverParts, TakeoverSettings},
@@ -61,7 +62,11 @@ pub struct ServicesParts {
 /// The settings of the services.
 #[derive(Debug, Clone)]
 pub struct ServicesSettings {
-    pub local: LocalSettings,
+    /// The name of the node for people.
+    pub name: String,
+    pub labels: Map<String, Value>,
+    /// The maximum number of agents that the node hosts.
+    pub capacity: u32,
     pub takeover: TakeoverSettings,
     pub sessions: SessionsLimits,
 }
@@ -85,7 +90,13 @@ impl Services {
             parts.tasks.clone(),
         ));
         let placement = Arc::new(Placement::new(PlacementParts {
-            local: LocalNode::new(&base, Arc::clone(&parts.models), parts.settings.local),
+            local: LocalNode::new(
+                &base,
+                Arc::clone(&parts.models),
+                parts.settings.name,
+                parts.settings.labels,
+                parts.settings.capacity,
+            ),
             base: base.clone(),
             teams: Arc::clone(&teams),
             tasks: parts.tasks,

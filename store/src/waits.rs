@@ -9,7 +9,7 @@ use planck_common::{
 };
 
 use super::StoreError;
-use planck_common::period::Period;
+use planck_common::quantity::Period;
 
 /// The maximum number of waits that one call of [`Waits::expire_waits`] expires.
 pub const EXPIRE_MOST: u32 = 500;

@@ -2,7 +2,7 @@
 //! When the command exits, the time limit is over or the call is aborted, the reaper kills
 //! everything that the command started.
 
-pub mod heartbeat;
+mod heartbeat;
 mod reaped;
 mod strangers;
 

@@ -18,11 +18,11 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    args::GlobalArgs,
     connect::to_nats,
     exit::{Exit, NotFound, UsageError},
     mistyped::did_you_mean,
     output::{data, warn},
-    place::ConfigPlace,
 };
 use planck_node::config::Period;
 use planck_node::node::prefix;
@@ -51,8 +51,8 @@ pub struct CallArgs {
 }
 
 impl CallArgs {
-    pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
-        let config = place.config_to_act(None)?;
+    pub async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
+        let config = global.config_to_act(None)?;
         let usage = |error: &dyn std::fmt::Display| UsageError(error.to_string());
         let sidecar = SidecarId::parse(&self.name).map_err(|error| usage(&error))?;
         if !planck_common::id::is_id(&self.tool) {

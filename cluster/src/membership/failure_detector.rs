@@ -21,7 +21,7 @@ const STAGGER: Duration = Duration::from_millis(50);
 /// cause is then probably the network and not the peers.
 const MASS_SILENCE: u32 = 3;
 /// How long nodes have to write their records into a new registry.
-const REGISTRY_FILLS: Duration = Duration::from_secs(15);
+pub(crate) const REGISTRY_FILLS: Duration = Duration::from_secs(15);
 /// How long to wait for an answer about a peer before the next request.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long to wait before the next attempt after a declaration of death was refused or its outcome
@@ -33,7 +33,7 @@ const GONE_REMEMBERED: usize = 1_000;
 impl Membership {
     /// Updates whether this node is an observer. An observer is not suspended, knows the revision
     /// of its record, has a recent proof, and has received its own heartbeats without a gap for
-    /// `cluster.settle`. A node that becomes an observer requests all records. A node that lacks a
+    /// `settle`. A node that becomes an observer requests all records. A node that lacks a
     /// recent proof or steady heartbeats, or is suspended, forgets what it knows about its peers'
     /// proofs.
     pub(super) fn update_observer(&mut self, now: Moment, out: &mut Vec<MembershipEffect>) {

@@ -9,7 +9,7 @@ use crate::moment::Moment;
 /// How often a suspended node reads in SQL which leases are still its own.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// How long a suspended node waits for SQL before it kills its tools.
-const SQL_SILENCE: Duration = Duration::from_secs(2);
+pub(crate) const SQL_SILENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 struct Suspended {

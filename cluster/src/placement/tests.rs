@@ -1,17 +1,23 @@
+use planck_common::Timestamp;
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 
-fn node(id: &str, agents: u32) -> NodeCandidate {
-    NodeCandidate {
+fn node(id: &str, agents: u32) -> NodeInfo {
+    NodeInfo {
         id: NodeId::parse(id).unwrap(),
+        name: id.into(),
+        state: NodeState::Alive,
+        version: String::new(),
         labels: Map::new(),
-        workspaces: vec!["code".into()],
-        providers: vec!["openai".into()],
         capacity: 100,
         agents,
-        takes: true,
+        running: 0,
+        workspaces: vec!["code".into()],
+        providers: vec!["openai".into()],
+        started_at: Timestamp::now(),
+        silent_ms: 0,
     }
 }
 
@@ -40,12 +46,12 @@ fn dice(mut state: u64) -> impl FnMut(usize) -> usize {
 
 #[test]
 fn a_refusal_names_what_no_node_has() {
-    let gpu = NodeCandidate {
+    let gpu = NodeInfo {
         labels: labels(json!({ "gpu": "true" })),
         ..node("gpu", 0)
     };
     let nodes = [node("plain", 3), gpu.clone()];
-    let said = |nodes: &[NodeCandidate], wanted: NodeNeeds| {
+    let said = |nodes: &[NodeInfo], wanted: NodeNeeds| {
         choose(nodes, &wanted, dice(1)).unwrap_err().to_string()
     };
     assert_eq!(
@@ -76,7 +82,7 @@ fn a_refusal_names_what_no_node_has() {
     );
     assert_eq!(
         said(
-            &[NodeCandidate {
+            &[NodeInfo {
                 agents: 100,
                 ..node("a", 0)
             }],
@@ -84,8 +90,8 @@ fn a_refusal_names_what_no_node_has() {
         ),
         "all nodes that fit are full"
     );
-    let leaving = NodeCandidate {
-        takes: false,
+    let leaving = NodeInfo {
+        state: NodeState::Draining,
         ..node("a", 0)
     };
     assert_eq!(
@@ -104,7 +110,8 @@ fn a_refusal_names_what_no_node_has() {
         labels: labels(json!({ "gpu": true })),
         ..wanted()
     };
-    assert_eq!(choose(&nodes, &wants_gpu, dice(1)), Ok(&gpu));
+    let chosen = choose(&nodes, &wants_gpu, dice(1)).unwrap();
+    assert_eq!(chosen.id, gpu.id);
     assert!(choose(&[], &wanted(), dice(1)).is_err());
 }
 
@@ -121,8 +128,8 @@ fn near_is_that_node_however_loaded() {
 #[test]
 fn many_placements_are_in_balance() {
     for count in [2, 3, 10, 50] {
-        let mut nodes: Vec<NodeCandidate> = (0..count)
-            .map(|n| NodeCandidate {
+        let mut nodes: Vec<NodeInfo> = (0..count)
+            .map(|n| NodeInfo {
                 capacity: 10_000,
                 ..node(&format!("n{n}"), 0)
             })
@@ -149,7 +156,7 @@ fn many_placements_are_in_balance() {
 fn a_larger_node_takes_more() {
     let mut nodes = [
         node("small", 0),
-        NodeCandidate {
+        NodeInfo {
             capacity: 300,
             ..node("large", 0)
         },
@@ -170,7 +177,7 @@ fn a_larger_node_takes_more() {
     );
 }
 
-fn any_node() -> impl Strategy<Value = NodeCandidate> {
+fn any_node() -> impl Strategy<Value = NodeInfo> {
     let (some, few) = (0..3_u8, 0..4_u32);
     (
         some.clone(),
@@ -181,14 +188,18 @@ fn any_node() -> impl Strategy<Value = NodeCandidate> {
         any::<bool>(),
     )
         .prop_map(
-            |(label, workspace, provider, capacity, agents, takes)| NodeCandidate {
+            |(label, workspace, provider, capacity, agents, takes)| NodeInfo {
                 id: NodeId::mint(),
+                state: if takes {
+                    NodeState::Suspect
+                } else {
+                    NodeState::Suspended
+                },
                 labels: labels(json!({ "zone": label })),
                 workspaces: vec![format!("w{workspace}")],
                 providers: vec![format!("p{provider}")],
                 capacity,
-                agents,
-                takes,
+                ..node("any", agents)
             },
         )
 }
@@ -202,8 +213,8 @@ proptest! {
             labels: labels(json!({ "zone": "1" })),
             only: None,
         };
-        let fits = |node: &NodeCandidate| {
-            node.workspaces == ["w1"] && node.providers == ["p1"] && node.labels["zone"] == 1 && node.takes && node.agents < node.capacity
+        let fits = |node: &NodeInfo| {
+            node.workspaces == ["w1"] && node.providers == ["p1"] && node.labels["zone"] == 1 && node.state == NodeState::Suspect && node.agents < node.capacity
         };
         match choose(&nodes, &wanted, dice(seed)) {
             Ok(chosen) => prop_assert!(fits(chosen)),

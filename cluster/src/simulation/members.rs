@@ -7,10 +7,12 @@ use std::collections::BTreeMap;
 use super::{
     process::{HostOrder, HostPurpose, TakeUpStep},
     sql::SessionRow,
-    take_up::TOOL_GRACE,
     world::SimWorld,
 };
-use crate::recovery::{self, LedTeam, MemberFacts, MemberStep};
+use crate::{
+    recovery::{self, LedTeam, MemberFacts, MemberStep},
+    times::ClusterTimes,
+};
 
 impl SimWorld {
     /// Continues a take-up after another node took the lead. That node takes up the members whose
@@ -26,7 +28,8 @@ impl SimWorld {
     }
 
     pub fn led_elsewhere(&self, process: usize, row: &SessionRow) -> LedTeam {
-        LedTeam::led_elsewhere(row.on_node_death, self.local_time(process), TOOL_GRACE)
+        let grace = ClusterTimes::default().tool_grace;
+        LedTeam::led_elsewhere(row.on_node_death, self.local_time(process), grace)
     }
 
     /// Performs what `recovery` decides about each member.

@@ -16,10 +16,11 @@ use super::{
 use crate::{
     cascade::Cascade,
     claiming::TeamClaim,
-    membership::{ClusterTimes, Membership, NodeIdentity, Revision, SeenNode},
+    membership::{Membership, NodeIdentity, Revision, SeenNode},
     moment::Moment,
     recovery::{LedTeam, SweepSchedule},
     registry::DeathOf,
+    times::ClusterTimes,
 };
 
 /// An event of a process. The event waits while the process is paused. Large values are boxed,

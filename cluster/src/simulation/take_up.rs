@@ -1,7 +1,7 @@
 //! Takes sessions up on a simulated node, as in `takeover/claim.rs` and `takeover/failover.rs`.
 //! Reads the facts, and performs what `recovery` and `claiming` decide.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use super::{
     process::{
@@ -17,10 +17,9 @@ use crate::{
     moment::Moment,
     recovery::{self, LeadFacts, LeadStep, LedTeam, TeamHost},
     registry::DeathOf,
+    times::ClusterTimes,
 };
 
-/// How long after the last heartbeat of a dead node other nodes start no tool of its sessions.
-pub const TOOL_GRACE: Duration = Duration::from_millis(4_500);
 /// How long a claim may take, in milliseconds.
 const CLAIM_PATIENCE: u64 = 20_000;
 
@@ -247,13 +246,14 @@ impl SimWorld {
             ClaimPolicy::Resume
         };
         let now = self.local_time(process);
-        recovery::claim_plan((id(process), seen), hosts, policy, now, TOOL_GRACE)
+        let grace = ClusterTimes::default().tool_grace;
+        recovery::claim_plan((id(process), seen), hosts, policy, now, grace)
     }
 
     /// Returns from when nothing runs on `node`, or `None` if this process did not see its death.
     pub fn quiet_from(&self, process: usize, node: usize) -> Option<Moment> {
         let quiet = self.processes[process].notes.quiet.get(&node);
-        quiet.map(|quiet| *quiet + TOOL_GRACE)
+        quiet.map(|quiet| *quiet + ClusterTimes::default().tool_grace)
     }
 
     pub fn claim(&mut self, process: usize, session: usize, input: ClaimInput) {

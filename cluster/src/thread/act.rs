@@ -51,7 +51,7 @@ impl MembershipThread {
                 tracing::warn!(
                     "suspended, and the store does not answer: nobody can say what is still this node's, so its tools are killed"
                 );
-                self.options.heartbeat.cut();
+                (self.options.kill_tools)();
             }
             MembershipEffect::Suspend { why } => self.suspend(why),
             MembershipEffect::Resume => self.resume(),
@@ -157,7 +157,7 @@ impl MembershipThread {
 
     pub(super) fn must_die(&mut self, why: String) {
         self.options.permit.take_back();
-        self.options.heartbeat.cut();
+        (self.options.kill_tools)();
         tracing::error!(
             why,
             "this node is out of the cluster; it stops everything and ends"

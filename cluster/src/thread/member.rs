@@ -27,9 +27,9 @@ use crate::{
         Membership, MembershipEffect, MembershipInput, NodeIdentity, ReadSource, SeenNode,
     },
     registry::{ClusterRegistry, NodeHint, RegistryError},
+    times::REAPER_BEAT,
 };
 use planck_bus::{Bus, Delivery, NatsBus, NatsOptions};
-use planck_toolbox::process::heartbeat;
 
 /// How long the thread waits until NATS has taken its messages.
 const FLUSHED: Duration = Duration::from_millis(500);
@@ -84,7 +84,7 @@ impl MembershipThread {
             nonce: options.record.nonce.clone(),
         };
         let mut member = Self {
-            machine: Membership::new(identity, options.times.clone(), clock::now()),
+            machine: Membership::new(identity, options.times, clock::now()),
             performer: RegistryJob {
                 registry,
                 node: options.node.clone(),
@@ -113,7 +113,7 @@ impl MembershipThread {
         deadline: Instant,
     ) {
         let mut ready = Some(ready);
-        let mut heartbeat = interval(heartbeat::INTERVAL);
+        let mut heartbeat = interval(REAPER_BEAT);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut sweep = self.next_sweep();
         while !self.over {
@@ -125,7 +125,7 @@ impl MembershipThread {
                 Some(done) = self.jobs.join_next() => self.done(done.unwrap_or(JobResult::Nothing)),
                 asked = self.options.census.was_asked() => asked.into_iter().for_each(|node| self.happened(MembershipInput::Leaseholder { node })),
                 order = orders.recv() => self.ordered(order),
-                _ = heartbeat.tick() => self.options.heartbeat.beat(),
+                _ = heartbeat.tick() => (self.options.beat_reapers)(),
                 () = sleep_until(sweep) => {
                     self.perform(MembershipEffect::ReadAll);
                     sweep = self.next_sweep();

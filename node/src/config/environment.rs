@@ -5,70 +5,36 @@ use std::collections::BTreeMap;
 
 use super::{
     Secret,
-    key::{KeyDescription, KeyPath, nearest},
-    origin::{ConfigProblem, ValueOrigin},
     setting::{ConfiguredUrl, Setting},
-    values::{GivenValues, Raw},
+    values::{ConfigProblem, GivenValues, KeyDescription, KeyPath, Raw, ValueOrigin, nearest},
 };
 use planck_providers::{PRESETS, Preset};
 
-/// A variable of another program that sets a key.
-#[derive(Debug, Clone, Copy)]
-pub struct HonouredVariable {
-    pub name: &'static str,
-    /// The provider to which the key belongs, or `None` for a key of another section.
-    provider: Option<&'static str>,
-    key: &'static str,
-}
-
-/// The variables that do not belong to a provider.
-const OTHERS: [HonouredVariable; 7] = [
-    HonouredVariable::other("NATS_URL", "nats.url"),
-    HonouredVariable::other("NATS_CREDS", "nats.creds"),
-    HonouredVariable::other("NATS_NKEY", "nats.nkey"),
-    HonouredVariable::other("DATABASE_URL", "store.url"),
-    HonouredVariable::other("OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.otlp_endpoint"),
-    HonouredVariable::other("OTEL_SERVICE_NAME", "telemetry.service_name"),
-    HonouredVariable::other("RUST_LOG", "telemetry.log"),
+/// The variables of other programs that set a key, without those of providers.
+const OTHERS: [(&str, &str); 7] = [
+    ("NATS_URL", "nats.url"),
+    ("NATS_CREDS", "nats.creds"),
+    ("NATS_NKEY", "nats.nkey"),
+    ("DATABASE_URL", "store.url"),
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.otlp_endpoint"),
+    ("OTEL_SERVICE_NAME", "telemetry.service_name"),
+    ("RUST_LOG", "telemetry.log"),
 ];
 
-impl HonouredVariable {
-    const fn other(name: &'static str, key: &'static str) -> Self {
-        Self {
-            name,
-            provider: None,
-            key,
-        }
-    }
-
-    /// Returns the key that the variable sets.
-    pub fn key(&self) -> KeyPath {
-        match self.provider {
-            Some(provider) => KeyPath::of(&format!("providers.{provider}.{}", self.key)),
-            None => KeyPath::of(self.key),
-        }
-    }
-}
-
-/// Returns the variables of other programs that set a key, including keys of providers.
-pub fn honoured() -> impl Iterator<Item = HonouredVariable> {
-    OTHERS
-        .into_iter()
-        .chain(PRESETS.iter().flat_map(of_provider))
-}
-
-fn of_provider(preset: &'static Preset) -> impl Iterator<Item = HonouredVariable> {
-    let variables = [
-        (preset.key_variable, "api_key"),
-        (preset.address_variable, "base_url"),
-    ];
-    variables.into_iter().filter_map(|(name, key)| {
-        Some(HonouredVariable {
-            name: name?,
-            provider: Some(preset.name),
-            key,
-        })
-    })
+/// Returns the variables of other programs, each with the key that it sets.
+pub fn honoured() -> impl Iterator<Item = (&'static str, KeyPath)> {
+    let of_provider = |preset: &'static Preset| {
+        let variables = [
+            (preset.key_variable, "api_key"),
+            (preset.address_variable, "base_url"),
+        ];
+        let at = KeyPath::of("providers").then(preset.name);
+        variables
+            .into_iter()
+            .filter_map(move |(name, key)| Some((name?, at.then(key))))
+    };
+    let others = OTHERS.iter().map(|(name, key)| (*name, KeyPath::of(key)));
+    others.chain(PRESETS.iter().flat_map(of_provider))
 }
 
 /// Words in the name of a variable which suggest that its value is a secret.
@@ -108,8 +74,8 @@ pub fn may_be_secret(name: &str, text: &str, keys: &[KeyDescription]) -> bool {
     let ours = match meant(name, keys) {
         VariableMeaning::Key(key) => Some(key),
         VariableMeaning::Nothing(_) | VariableMeaning::Other => honoured()
-            .find(|variable| variable.name == name)
-            .map(|variable| variable.key()),
+            .find(|(known, _)| *known == name)
+            .map(|(_, key)| key),
     };
     if ours.as_ref().is_some_and(holds) {
         return true;
@@ -146,10 +112,9 @@ pub fn read(
     keys: &[KeyDescription],
 ) -> (Vec<(KeyPath, GivenValues)>, Vec<ConfigProblem>) {
     let set = || environment.iter().filter(|(_, text)| !text.is_empty());
-    let honoured = honoured().filter_map(|variable| {
-        let name = variable.name;
+    let honoured = honoured().filter_map(|(name, key)| {
         let text = environment.get(name).filter(|text| !text.is_empty())?;
-        Some((variable.key(), given(name, &adapted(name, text))))
+        Some((key, given(name, &adapted(name, text))))
     });
     let mut values: Vec<_> = honoured.collect();
     let mut problems = Vec::new();

@@ -7,14 +7,13 @@ use std::{
 };
 
 use super::{
-    Config, document, environment,
-    key::{KeyDescription, KeyPath, nearest},
-    origin::{ConfigProblem, Problems, ValueOrigin},
-    project::ProjectPlace,
-    rules,
+    Config, document, environment, rules,
     section::ProjectPart,
-    setting::Field,
-    values::{GivenValues, Raw, ValueContext, Values},
+    setting::{Field, ProjectPlace},
+    values::{
+        ConfigProblem, GivenValues, KeyDescription, KeyPath, Problems, Raw, ValueContext,
+        ValueOrigin, Values, nearest,
+    },
 };
 use planck_toolbox::project::Admitted;
 
@@ -106,9 +105,30 @@ impl fmt::Debug for Loaded {
 }
 
 impl Loaded {
-    pub fn origin(&self, key: &KeyPath) -> ValueOrigin {
-        self.values.origin(key)
+    /// Returns the current value of every key, in the order of the sections. Of the keys with a name
+    /// that the user chooses, only the configured ones are returned. A secret that is set is
+    /// returned as `(set)`.
+    pub fn shown(&self) -> Vec<ShownValue> {
+        let mut shown = Vec::new();
+        self.config.show(&KeyPath::default(), &mut shown);
+        shown
+            .into_iter()
+            .map(|(key, value)| ShownValue {
+                origin: self.values.origin(&key),
+                key,
+                value,
+            })
+            .collect()
     }
+}
+
+/// The current value of a key.
+#[derive(Debug, Clone)]
+pub struct ShownValue {
+    pub key: KeyPath,
+    /// The value, or `None` if it is unset.
+    pub value: Option<String>,
+    pub origin: ValueOrigin,
 }
 
 /// Returns the descriptions of all keys.
@@ -124,12 +144,20 @@ pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
         values: Values::new(world),
         files: Vec::new(),
     };
-    loader.user_file(sources);
+    if let Some(path) = sources.user_file() {
+        loader.file(&path, false);
+    }
     loader.project_file(sources);
-    loader.named_file(sources);
+    if let Some(path) = &sources.file {
+        loader.file(path, true);
+    }
     loader.environment(sources);
-    loader.flags(sources);
-    loader.settings(sources);
+    for (key, text, flag) in &sources.flags {
+        loader.text(key, text, ValueOrigin::Flag(flag.clone()));
+    }
+    for (key, text) in &sources.settings {
+        loader.text(key, text, ValueOrigin::Program);
+    }
     loader.finish(sources)
 }
 
@@ -140,12 +168,6 @@ struct Loader {
 }
 
 impl Loader {
-    fn user_file(&mut self, sources: &Sources) {
-        if let Some(path) = sources.user_file() {
-            self.file(&path, false);
-        }
-    }
-
     /// Adds the values from a trusted project's configuration. Takes the text that was hashed and
     /// compared with the trusted state, because the file could have changed since. A project cannot
     /// set the sections of the user, because its values would replace those of the user.
@@ -162,23 +184,15 @@ impl Loader {
         }
     }
 
-    fn named_file(&mut self, sources: &Sources) {
-        if let Some(path) = &sources.file {
-            self.file(path, true);
-        }
-    }
-
     fn file(&mut self, path: &Path, must_exist: bool) {
         match fs::read_to_string(path) {
-            Ok(text) => self.text(path, &text),
+            Ok(text) => {
+                for (key, given) in self.parse(path, &text) {
+                    self.take(key, given);
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound && !must_exist => {}
             Err(error) => self.values.problems.push(unreadable(path, &error)),
-        }
-    }
-
-    fn text(&mut self, path: &Path, text: &str) {
-        for (key, given) in self.parse(path, text) {
-            self.take(key, given);
         }
     }
 
@@ -197,24 +211,9 @@ impl Loader {
             .for_each(|(key, given)| self.take(key, given));
     }
 
-    fn flags(&mut self, sources: &Sources) {
-        for (key, text, flag) in &sources.flags {
-            let given = GivenValues {
-                raw: Raw::Text(text.clone()),
-                origin: ValueOrigin::Flag(flag.clone()),
-            };
-            self.take(KeyPath::of(key), given);
-        }
-    }
-
-    fn settings(&mut self, sources: &Sources) {
-        for (key, text) in &sources.settings {
-            let given = GivenValues {
-                raw: Raw::Text(text.clone()),
-                origin: ValueOrigin::Program,
-            };
-            self.take(KeyPath::of(key), given);
-        }
+    fn text(&mut self, key: &str, text: &str, origin: ValueOrigin) {
+        let raw = Raw::Text(text.into());
+        self.take(KeyPath::of(key), GivenValues { raw, origin });
     }
 
     fn take(&mut self, path: KeyPath, given: GivenValues) {
@@ -235,12 +234,7 @@ impl Loader {
     fn finish(mut self, sources: &Sources) -> Result<Loaded, Problems> {
         let mut config = Config::default().read(&KeyPath::default(), &mut self.values);
         config.project = ProjectPart(sources.project.clone());
-        let broken = rules::check(&config);
-        let origins = broken
-            .into_iter()
-            .map(|broken| broken.at(&self.values))
-            .collect::<Vec<_>>();
-        self.values.problems.extend(origins);
+        rules::check(&config, &mut self.values);
         match self.values.problems.is_empty() {
             true => Ok(Loaded {
                 config,

@@ -1,15 +1,17 @@
 //! The rules that the types of values cannot express: ranges, and relations between several values.
 
-mod permissions;
-mod providers;
-mod times;
-
+use planck_cluster::ClusterTimes;
 use planck_common::{inbox::InboxPrefix, subject::Prefix};
 use planck_toolbox::toolchain::{TOOLCHAINS, Toolchain};
 
 use super::{
-    Config, key::KeyPath, origin::ConfigProblem, section::Limits, setting::Size, values::Values,
+    Cluster, Config, Provider,
+    section::Limits,
+    setting::{Period, Size},
+    values::{KeyPath, Values},
 };
+use crate::{agent::permission, team::mistake::did_you_mean};
+use planck_providers::{PRESETS, Preset};
 
 /// The maximum number of agents that a session can allow. Postgres handles the number as a 32-bit
 /// integer.
@@ -19,51 +21,20 @@ const LARGEST_TEAM: u32 = i32::MAX.unsigned_abs();
 /// message.
 const LARGEST_TEXT: Size = Size::mebibytes(64);
 
-/// A violated rule, and the key that must be changed.
-#[derive(Debug)]
-pub struct BrokenRule {
-    key: KeyPath,
-    what: String,
-    remedy: String,
+/// Reports each rule that `config` violates to `values`, at the key that must be changed.
+pub fn check(config: &Config, values: &mut Values) {
+    numbers(config, values);
+    sizes(&config.limits, values);
+    addresses(config, values);
+    providers(config, values);
+    models(config, values);
+    sidecars(config, values);
+    toolchains(config, values);
+    permissions(config, values);
+    times(&config.cluster, values);
 }
 
-impl BrokenRule {
-    fn new(key: &str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            key: KeyPath::of(key),
-            what: what.into(),
-            remedy: remedy.into(),
-        }
-    }
-
-    pub fn at(self, values: &Values) -> ConfigProblem {
-        ConfigProblem {
-            origin: values.origin(&self.key),
-            key: Some(self.key),
-            what: self.what,
-            remedy: self.remedy,
-        }
-    }
-}
-
-/// Returns all violated rules.
-pub fn check(config: &Config) -> Vec<BrokenRule> {
-    let groups = [
-        numbers(config),
-        sizes(&config.limits),
-        addresses(config),
-        providers::check(config),
-        providers::check_models(config),
-        sidecars(config),
-        toolchains(config),
-        permissions::check(config),
-        times::check(&config.cluster),
-    ];
-    groups.into_iter().flatten().collect()
-}
-
-fn numbers(config: &Config) -> Vec<BrokenRule> {
-    let mut broken = Vec::new();
+fn numbers(config: &Config, values: &mut Values) {
     for (key, value) in [
         ("node.capacity", config.node.capacity),
         ("node.threads", config.node.threads.unwrap_or(1)),
@@ -82,68 +53,61 @@ fn numbers(config: &Config) -> Vec<BrokenRule> {
         ("tools.repeat_note", config.tools.repeat_note),
     ] {
         if value == 0 {
-            broken.push(BrokenRule::new(
-                key,
-                "0 would let nothing happen",
-                "write 1 or more",
-            ));
+            values.refuse(key, "0 would let nothing happen", "write 1 or more");
         }
     }
     if config.limits.session.max_agents > LARGEST_TEAM {
-        broken.push(BrokenRule::new(
+        values.refuse(
             "limits.session.max_agents",
             "out of range",
             format!("write at most {LARGEST_TEAM}"),
-        ));
+        );
     }
     if !(0.1..=0.95).contains(&config.compaction.ratio) {
-        broken.push(BrokenRule::new(
+        values.refuse(
             "compaction.ratio",
             "out of range",
             "write a share between 0.1 and 0.95",
-        ));
+        );
     }
     if config.tools.repeat_refuse <= config.tools.repeat_note {
-        broken.push(BrokenRule::new(
+        values.refuse(
             "tools.repeat_refuse",
             "not above `tools.repeat_note`",
             "the note must come first",
-        ));
+        );
     }
-    broken
 }
 
-fn toolchains(config: &Config) -> Vec<BrokenRule> {
-    let names = config.tools.toolchains.iter();
-    let unknown = names.filter(|name| Toolchain::find(name).is_none());
+fn toolchains(config: &Config, values: &mut Values) {
     let known: Vec<&str> = TOOLCHAINS.iter().map(|known| known.name).collect();
-    let broken = unknown.map(|name| {
-        BrokenRule::new(
-            "tools.toolchains",
-            format!("there is no toolchain `{name}`"),
-            format!(
-                "write some of {}, or name folders in `tools.readable`",
-                known.join(", ")
-            ),
-        )
-    });
-    broken.collect()
+    for name in &config.tools.toolchains {
+        if Toolchain::find(name).is_none() {
+            values.refuse(
+                "tools.toolchains",
+                format!("there is no toolchain `{name}`"),
+                format!(
+                    "write some of {}, or name folders in `tools.readable`",
+                    known.join(", ")
+                ),
+            );
+        }
+    }
 }
 
 /// Checks the limits of texts and of inboxes. Every allowed prompt must fit into an empty inbox,
 /// and one full inbox must not exceed the limit of its session.
-fn sizes(limits: &Limits) -> Vec<BrokenRule> {
-    let mut broken = Vec::new();
+fn sizes(limits: &Limits, values: &mut Values) {
     for (key, size) in [
         ("limits.max_prompt", limits.max_prompt),
         ("limits.answer.max_bytes", limits.answer.max_bytes),
     ] {
         if size.0 == 0 || size > LARGEST_TEXT {
-            broken.push(BrokenRule::new(
+            values.refuse(
                 key,
                 "out of range",
                 format!("write at least 1 and at most {LARGEST_TEXT}"),
-            ));
+            );
         }
     }
     let inbox = &limits.inbox;
@@ -162,32 +126,48 @@ fn sizes(limits: &Limits) -> Vec<BrokenRule> {
         ),
     ] {
         if size < least {
-            broken.push(BrokenRule::new(
+            values.refuse(
                 key,
                 format!("{size} is less than `{other}`"),
                 format!("write {least} or more"),
-            ));
+            );
         }
     }
-    broken
 }
 
-fn addresses(config: &Config) -> Vec<BrokenRule> {
-    let mut broken = Vec::new();
+fn times(cluster: &Cluster, values: &mut Values) {
+    let (least, most) = ClusterTimes::SUSPICION.into_inner();
+    if !(least..=most).contains(&cluster.suspicion.0) {
+        values.refuse(
+            "cluster.suspicion",
+            format!("{} is out of range", cluster.suspicion),
+            format!("write {} to {}", Period(least), Period(most)),
+        );
+    }
+    let least = Period::seconds(1);
+    if cluster.sweep < least {
+        values.refuse(
+            "cluster.sweep",
+            format!(
+                "{} is out of range: sweeps would load the database",
+                cluster.sweep
+            ),
+            format!("write {least} or more"),
+        );
+    }
+}
+
+fn addresses(config: &Config, values: &mut Values) {
     if config.store.kind().is_none() {
         let what = format!("`{}` names no store", config.store.url);
-        broken.push(BrokenRule::new(
-            "store.url",
-            what,
-            "write `sqlite:DIR` or `postgres://…`",
-        ));
+        values.refuse("store.url", what, "write `sqlite:DIR` or `postgres://…`");
     }
     if let Err(error) = Prefix::parse(&config.nats.subject_prefix) {
-        broken.push(BrokenRule::new(
+        values.refuse(
             "nats.subject_prefix",
             error.to_string(),
             "write words joined by dots, or nothing",
-        ));
+        );
     }
     let inboxes = [("nats.inbox_prefix", &config.nats.inbox_prefix)];
     let inboxes = inboxes.into_iter().chain(
@@ -199,65 +179,155 @@ fn addresses(config: &Config) -> Vec<BrokenRule> {
     );
     for (key, prefix) in inboxes {
         if let Err(error) = InboxPrefix::parse(prefix) {
-            broken.push(BrokenRule::new(
-                key,
-                error.to_string(),
-                "write for example _INBOX_client",
-            ));
+            values.refuse(key, error.to_string(), "write for example _INBOX_client");
         }
     }
     if !matches!(config.nats.replicas, 1 | 3 | 5) {
-        broken.push(BrokenRule::new(
+        values.refuse(
             "nats.replicas",
             "JetStream keeps 1, 3 or 5 copies",
             "write 1 alone, 3 in a cluster",
-        ));
+        );
     }
     if config.nats.tls_cert.is_some() != config.nats.tls_key.is_some() {
-        broken.push(BrokenRule::new(
+        values.refuse(
             "nats.tls_cert",
             "a client's certificate needs its key",
             "set `tls_cert` and `tls_key`, or neither",
-        ));
+        );
     }
     if config.nats.creds.is_some() && config.nats.nkey.is_some() {
-        broken.push(BrokenRule::new(
+        values.refuse(
             "nats.nkey",
             "both `creds` and `nkey` are set",
             "set one of them",
-        ));
+        );
     }
-    broken
 }
 
-fn sidecars(config: &Config) -> Vec<BrokenRule> {
-    let mut broken = Vec::new();
+fn providers(config: &Config, values: &mut Values) {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    for (name, provider) in &config.providers.by_name {
+        let at = |word: &str| KeyPath::of("providers").then(name).then(word);
+        if !name.bytes().all(is_plain) {
+            values.refuse(
+                at("wire"),
+                format!("`{name}` cannot stand before a colon in `provider:model`"),
+                "use letters, digits, `_`, `-` and `.`",
+            );
+        }
+        for (key, is_zero) in [
+            ("max_attempts", provider.max_attempts == 0),
+            ("max_concurrent", provider.max_concurrent == 0),
+        ] {
+            if is_zero {
+                values.refuse(at(key), format!("`{key}` must be 1 or more"), "raise it");
+            }
+        }
+        if let Some((word, what, remedy)) = missing(name, provider) {
+            values.refuse(at(word), what, remedy);
+        }
+    }
+}
+
+/// Returns the key, the mistake and the remedy if the preset is unknown, or if `wire` or `base_url`
+/// is missing and no preset supplies it. A preset without an address is allowed for a provider
+/// without a key.
+fn missing(name: &str, provider: &Provider) -> Option<(&'static str, String, String)> {
+    let presets = PRESETS.iter().map(|preset| preset.name);
+    let presets = presets.collect::<Vec<_>>().join(", ");
+    let has_address = provider.base_url.is_some();
+    let preset = provider.preset.as_deref().unwrap_or(name);
+    Some(match (Preset::find(preset), &provider.preset) {
+        (Some(preset), _) => {
+            let is_known = preset.base_url.is_some() || has_address;
+            if is_known || provider.api_key.is_none() {
+                return None;
+            }
+            let what = format!("`{}` has no usual address", preset.name);
+            ("base_url", what, "set `base_url`".into())
+        }
+        (None, Some(unknown)) => {
+            let what = format!("unknown preset `{unknown}`");
+            ("preset", what, format!("write one of {presets}"))
+        }
+        (None, None) if provider.wire.is_some() && has_address => return None,
+        (None, None) => {
+            let what = format!("`{name}` is no preset, so nothing is assumed");
+            let remedy = format!("set `wire` and `base_url`, or `preset` to one of {presets}");
+            ("wire", what, remedy)
+        }
+    })
+}
+
+fn models(config: &Config, values: &mut Values) {
+    let known = config.providers.names();
+    let providers = known.iter().copied().collect::<Vec<_>>().join(", ");
+    let entries = &config.models.entries.0;
+    for (name, entry) in entries {
+        let what = match &entry.provider {
+            None => "no provider".to_owned(),
+            Some(provider) if !config.providers.has(provider) => {
+                format!("unknown provider `{provider}`")
+            }
+            Some(_) => continue,
+        };
+        let key = KeyPath::of("models.entries").then(name).then("provider");
+        values.refuse(key, what, format!("write one of {providers}"));
+    }
+    let default = config.models.default.as_ref();
+    let Some(default) = default.filter(|default| !entries.contains_key(*default)) else {
+        return;
+    };
+    let what = format!("`{default}` names no model");
+    let (what, remedy) = match default.split_once(':') {
+        Some((name, "")) if config.providers.has(name) => (
+            what,
+            "write its id after the colon; `planck model ls` lists them".into(),
+        ),
+        Some((name, _)) if config.providers.has(name) => return,
+        Some((name, _)) => (
+            format!("{what}: unknown provider `{name}`"),
+            did_you_mean(name, known),
+        ),
+        None => (
+            what,
+            format!("write `provider:model` with one of {providers}, or the name of an entry"),
+        ),
+    };
+    values.refuse("models.default", what, remedy);
+}
+
+fn sidecars(config: &Config, values: &mut Values) {
     for (name, tool) in &config.sidecars.tools.0 {
         let at = |word| KeyPath::of("sidecars.tools").then(name).then(word);
         if tool.subject.is_empty() {
-            broken.push(BrokenRule {
-                key: at("subject"),
-                what: "no subject".into(),
-                remedy: "write the subject to ask".into(),
-            });
+            values.refuse(at("subject"), "no subject", "write the subject to ask");
         }
         if planck_common::event::ToolEffect::find(&tool.effect).is_none() {
-            let remedy = "write pure, idempotent or mutating".into();
-            broken.push(BrokenRule {
-                key: at("effect"),
-                what: format!("unknown effect `{}`", tool.effect),
-                remedy,
-            });
+            values.refuse(
+                at("effect"),
+                format!("unknown effect `{}`", tool.effect),
+                "write pure, idempotent or mutating",
+            );
         }
         let schema = serde_json::from_str::<serde_json::Value>(&tool.parameters);
         if !schema.is_ok_and(|schema| schema.is_object()) {
-            let remedy = "write the schema of an object, as JSON in a text".into();
-            broken.push(BrokenRule {
-                key: at("parameters"),
-                what: "not a JSON Schema".into(),
-                remedy,
-            });
+            values.refuse(
+                at("parameters"),
+                "not a JSON Schema",
+                "write the schema of an object, as JSON in a text",
+            );
         }
     }
-    broken
+}
+
+fn permissions(config: &Config, values: &mut Values) {
+    for mistake in permission::check(&config.permissions.rules.0) {
+        let what = match mistake.field.as_str() {
+            "" => mistake.what,
+            field => format!("{field}: {}", mistake.what),
+        };
+        values.refuse("permissions.rules", what, mistake.remedy);
+    }
 }

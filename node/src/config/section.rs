@@ -1,4 +1,4 @@
-//! The sections of the configuration, one file each, and the macro that defines them.
+//! The sections of the configuration, and the macro that defines them.
 
 /// Defines a struct whose fields are keys of the configuration. The doc comment of a field becomes
 /// the documentation of its key, and the expression after `=` is the default.
@@ -19,22 +19,22 @@ macro_rules! section {
         impl $crate::config::setting::Field for $name {
             fn keys(
                 &self,
-                at: &$crate::config::key::KeyPath,
+                at: &$crate::config::values::KeyPath,
                 _: &'static str,
-            ) -> Vec<$crate::config::key::KeyDescription> {
+            ) -> Vec<$crate::config::values::KeyDescription> {
                 let mut keys = Vec::new();
                 $(keys.extend(self.$field.keys(&at.then(stringify!($field)), concat!($($about),+)));)*
                 keys
             }
 
-            fn read(self, at: &$crate::config::key::KeyPath, values: &mut $crate::config::values::Values) -> Self {
+            fn read(self, at: &$crate::config::values::KeyPath, values: &mut $crate::config::values::Values) -> Self {
                 Self { $($field: self.$field.read(&at.then(stringify!($field)), values),)* }
             }
 
             fn show(
                 &self,
-                at: &$crate::config::key::KeyPath,
-                into: &mut Vec<($crate::config::key::KeyPath, Option<String>)>,
+                at: &$crate::config::values::KeyPath,
+                into: &mut Vec<($crate::config::values::KeyPath, Option<String>)>,
             ) {
                 $($crate::config::setting::Field::show(&self.$field, &at.then(stringify!($field)), into);)*
             }
@@ -42,38 +42,20 @@ macro_rules! section {
     };
 }
 
-mod cluster;
-mod http;
-mod limits;
-mod models;
-mod nats;
+mod agents;
 mod node;
-mod permissions;
-mod providers;
-mod sidecars;
-mod store;
-mod telemetry;
-mod tools;
 
 use std::{collections::BTreeSet, path::PathBuf};
 
-pub use cluster::Cluster;
-pub use http::Http;
-pub use limits::{AnswerLimits, Compaction, InboxLimits, Limits};
-pub use models::{ModelEntry, Models, Prices};
-pub use nats::Nats;
-pub use node::Node;
-pub use permissions::{Permissions, Waits};
-pub use providers::{Provider, Providers};
-pub use sidecars::{PlainTool, Sidecars};
-pub use store::Store;
-pub use telemetry::Telemetry;
-pub use tools::Tools;
+pub use agents::{
+    AnswerLimits, Compaction, InboxLimits, Limits, ModelEntry, Models, Permissions, Prices,
+    Provider, Providers, Waits,
+};
+pub use node::{Cluster, Http, Nats, Node, PlainTool, Sidecars, Store, Telemetry, Tools};
 
 use super::{
-    key::{KeyDescription, KeyPath},
     setting::{Field, NamedSettings},
-    values::Values,
+    values::{KeyDescription, KeyPath, Values},
 };
 use planck_toolbox::project::{Admitted, ProjectSource, SourcePart};
 

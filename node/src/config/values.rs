@@ -1,15 +1,211 @@
-//! All values that were given, by key. The sections read their values from [`Values`].
+//! The values that were given, by key: the path of a key, the origin of a value, and the mistakes in
+//! values. The sections read their values from [`Values`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     path::PathBuf,
+    sync::Arc,
 };
 
-use super::{
-    key::KeyPath,
-    origin::{ConfigProblem, ValueOrigin},
-    setting::Setting,
-};
+use super::setting::Setting;
+
+/// The words of a key. In a pattern, the word `*` stands for any single word.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct KeyPath(Vec<String>);
+
+impl KeyPath {
+    /// Splits a text at its dots. No word may contain a dot.
+    pub fn of(dotted: &str) -> Self {
+        Self(dotted.split('.').map(Into::into).collect())
+    }
+
+    pub fn then(&self, word: &str) -> Self {
+        let mut words = self.0.clone();
+        words.push(word.into());
+        Self(words)
+    }
+
+    pub fn words(&self) -> &[String] {
+        &self.0
+    }
+
+    pub fn section(&self) -> &str {
+        self.0.first().map_or("", String::as_str)
+    }
+
+    pub fn starts_with(&self, other: &Self) -> bool {
+        self.0.starts_with(&other.0)
+    }
+
+    /// Returns whether this pattern describes the key `path`.
+    pub fn matches(&self, path: &Self) -> bool {
+        self.0.len() == path.0.len() && self.covers(path)
+    }
+
+    /// Returns whether this pattern describes a key below `path`.
+    pub fn is_below(&self, path: &Self) -> bool {
+        self.0.len() > path.0.len() && self.covers(path)
+    }
+
+    fn covers(&self, path: &Self) -> bool {
+        self.0
+            .iter()
+            .zip(&path.0)
+            .all(|(pattern, word)| pattern == "*" || pattern == word)
+    }
+
+    /// Returns this pattern with each `*` replaced by the word of `path` at the same position, or
+    /// by `NAME` if `path` is too short.
+    pub fn filled_from(&self, path: &Self) -> Self {
+        let fill = |(at, word): (usize, &String)| match word.as_str() {
+            "*" => path.0.get(at).cloned().unwrap_or_else(|| "NAME".into()),
+            _ => word.clone(),
+        };
+        Self(self.0.iter().enumerate().map(fill).collect())
+    }
+
+    /// Returns the name of the environment variable that sets the key: `PLANCK_<SECTION>_<KEY>`. A
+    /// `*` of a pattern becomes `<NAME>`.
+    pub fn variable(&self) -> String {
+        let words = self.0.iter().map(|word| {
+            if word == "*" {
+                "<NAME>".into()
+            } else {
+                upper(word)
+            }
+        });
+        words.fold("PLANCK".into(), |name, word| format!("{name}_{word}"))
+    }
+}
+
+impl From<&str> for KeyPath {
+    fn from(dotted: &str) -> Self {
+        Self::of(dotted)
+    }
+}
+
+fn upper(word: &str) -> String {
+    word.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_uppercase()
+            } else {
+                '_'
+            }
+        })
+        .collect()
+}
+
+impl fmt::Display for KeyPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, word) in self.0.iter().enumerate() {
+            let dot = if at == 0 { "" } else { "." };
+            let bare = word == "*"
+                || word
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+            if bare {
+                write!(f, "{dot}{word}")?
+            } else {
+                write!(f, "{dot}{word:?}")?
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The description of a key, as in the documentation.
+#[derive(Debug, Clone)]
+pub struct KeyDescription {
+    pub pattern: KeyPath,
+    pub kind: String,
+    /// The default, or `None` if the key is unset or empty by default.
+    pub default: Option<String>,
+    pub about: String,
+}
+
+/// Returns the known key that is most similar to an unknown one, or `None` if none is similar
+/// enough.
+pub fn nearest(keys: &[KeyDescription], path: &KeyPath) -> Option<KeyPath> {
+    let wanted = path.to_string();
+    keys.iter()
+        .map(|key| key.pattern.filled_from(path))
+        .map(|known| (strsim::jaro_winkler(&known.to_string(), &wanted), known))
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, known)| known)
+}
+
+/// The source of a value. Later variants take precedence over earlier ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ValueOrigin {
+    Default,
+    File {
+        path: Arc<PathBuf>,
+        line: usize,
+    },
+    Environment(String),
+    Flag(String),
+    /// A setting from the program that embeds the runtime.
+    Program,
+}
+
+impl fmt::Display for ValueOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::Flag(flag) => write!(f, "flag {flag}"),
+            Self::Program => f.write_str("the program"),
+        }
+    }
+}
+
+/// One mistake: where it is, which key it concerns, what is wrong, and how to correct it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigProblem {
+    pub origin: ValueOrigin,
+    pub key: Option<KeyPath>,
+    pub what: String,
+    pub remedy: String,
+}
+
+impl fmt::Display for ConfigProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            origin,
+            key,
+            what,
+            remedy,
+        } = self;
+        match key {
+            Some(key) => write!(f, "{origin}: `{key}`: {what}; {remedy}"),
+            None => write!(f, "{origin}: {what}; {remedy}"),
+        }
+    }
+}
+
+/// All mistakes. They are shown one per line, after a line with their number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problems(pub Vec<ConfigProblem>);
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.0.len();
+        write!(
+            f,
+            "the configuration has {count} problem{}",
+            if count == 1 { "" } else { "s" }
+        )?;
+        self.0
+            .iter()
+            .try_for_each(|problem| write!(f, "\n  {problem}"))
+    }
+}
+
+impl std::error::Error for Problems {}
 
 /// A value as it was written. This type does not implement `Debug`, because the value may be a
 /// secret.
@@ -58,6 +254,22 @@ impl Values {
         self.given.insert(key, given);
     }
 
+    /// Reports a mistake in the value of a key, which may be its default.
+    pub fn refuse(
+        &mut self,
+        key: impl Into<KeyPath>,
+        what: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        let key = key.into();
+        self.problems.push(ConfigProblem {
+            origin: self.origin(&key),
+            key: Some(key),
+            what: what.into(),
+            remedy: remedy.into(),
+        });
+    }
+
     pub fn origin(&self, key: &KeyPath) -> ValueOrigin {
         self.given
             .get(key)
@@ -82,12 +294,7 @@ impl Values {
         match T::parse(&given.raw, &self.world) {
             Ok(value) => value,
             Err(wrong) => {
-                self.problems.push(ConfigProblem {
-                    origin: given.origin.clone(),
-                    key: Some(key.clone()),
-                    what: wrong.what,
-                    remedy: wrong.remedy,
-                });
+                self.refuse(key.clone(), wrong.what, wrong.remedy);
                 default.at_home(&self.world)
             }
         }

@@ -25,7 +25,6 @@ use crate::{
     bus::{Bus, BusError, MemoryBus, MemoryHub, NatsBus, NatsOptions},
     compact,
     config::Config,
-    placement::LocalSettings,
     services::ServicesSettings,
     sessions::SessionsLimits,
     sidecar::Sidecars,
@@ -361,13 +360,11 @@ fn settings(config: &Config) -> NodeSettings {
 fn services(config: &Config) -> ServicesSettings {
     let labels = config.node.labels.0.iter();
     ServicesSettings {
-        local: LocalSettings {
-            name: name(config),
-            labels: labels
-                .map(|(name, value)| (name.clone(), value.clone().into()))
-                .collect(),
-            capacity: config.node.capacity,
-        },
+        name: name(config),
+        labels: labels
+            .map(|(name, value)| (name.clone(), value.clone().into()))
+            .collect(),
+        capacity: config.node.capacity,
         takeover: TakeoverSettings {
             sweep_every: config.cluster.sweep.0,
             retention: config.store.retention.as_ref().map(|period| period.0),

@@ -94,6 +94,7 @@ impl Node {
             return Ok(());
         };
         let services = Arc::downgrade(&self.services);
+        let [reapers, tools] = [joining.heartbeat.clone(), joining.heartbeat.clone()];
         let options = JoinOptions {
             node: self.services.view.id().clone(),
             record: self.record(joining),
@@ -106,7 +107,8 @@ impl Node {
             },
             census: Arc::clone(census),
             permit: self.services.view.permit().clone(),
-            heartbeat: joining.heartbeat.clone(),
+            beat_reapers: Box::new(move || reapers.beat()),
+            kill_tools: Box::new(move || tools.cut()),
             load: Box::new(move || {
                 let services = services.upgrade();
                 services.map_or_else(NodeLoad::default, |services| {

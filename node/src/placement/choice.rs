@@ -7,14 +7,14 @@ use std::{
 
 use planck_common::{
     AgentId, NodeId,
-    command::{HostAgent, Hosted},
+    command::{HostAgent, Hosted, NodeInfo},
     reply::{Code, Refusal},
     spec::{AgentSpec, LOCAL},
 };
 use serde_json::Map;
 
 use super::Placement;
-use planck_cluster::placement::{self, NoPlace, NodeCandidate, NodeNeeds};
+use planck_cluster::placement::{self, NoPlace, NodeNeeds};
 use planck_store::{AgentRecord, NewAgent, SessionRecord};
 
 /// The maximum number of nodes that are asked before a spawn fails.
@@ -45,7 +45,7 @@ pub fn wanted(workspace: &str, spec: &AgentSpec) -> NodeNeeds {
 }
 
 /// Picks two random nodes that meet the requirements, and returns the less loaded one.
-pub(crate) fn choose(candidates: &[NodeCandidate], wanted: &NodeNeeds) -> Result<NodeId, NoPlace> {
+pub(crate) fn choose(candidates: &[NodeInfo], wanted: &NodeNeeds) -> Result<NodeId, NoPlace> {
     let chosen = placement::choose(candidates, wanted, |below| fastrand::usize(..below))?;
     Ok(chosen.id.clone())
 }
@@ -222,7 +222,7 @@ impl Placement {
                 .any(|node| node.workspaces.contains(workspace))
     }
 
-    fn candidates(&self) -> Vec<NodeCandidate> {
+    fn candidates(&self) -> Vec<NodeInfo> {
         let mut candidates = self.view.other_candidates();
         candidates.push(self.local.candidate());
         candidates

@@ -12,17 +12,8 @@ use serde_json::{Map, Value};
 
 use super::admission::{Admission, AdmissionPermit};
 use crate::{actor::Host, base::Base, lookup::Lookup};
-use planck_cluster::{heartbeat::NodeLoad, placement::NodeCandidate, view::ClusterView};
+use planck_cluster::{heartbeat::NodeLoad, view::ClusterView};
 use planck_providers::Llm;
-
-/// The properties that a node announces to others.
-#[derive(Debug, Clone)]
-pub struct LocalSettings {
-    pub name: String,
-    pub labels: Map<String, Value>,
-    /// The maximum number of agents that the node hosts.
-    pub capacity: u32,
-}
 
 /// This node as a host of agents.
 pub struct LocalNode {
@@ -30,19 +21,30 @@ pub struct LocalNode {
     host: Host,
     models: Arc<Llm>,
     lookup: Lookup,
-    settings: LocalSettings,
+    name: String,
+    labels: Map<String, Value>,
+    /// The maximum number of agents that the node hosts.
+    capacity: u32,
     admission: Admission,
     started_at: Timestamp,
 }
 
 impl LocalNode {
-    pub fn new(base: &Base, models: Arc<Llm>, settings: LocalSettings) -> Self {
+    pub fn new(
+        base: &Base,
+        models: Arc<Llm>,
+        name: String,
+        labels: Map<String, Value>,
+        capacity: u32,
+    ) -> Self {
         Self {
             view: Arc::clone(&base.view),
             host: base.host.clone(),
             models,
             lookup: base.lookup.clone(),
-            settings,
+            name,
+            labels,
+            capacity,
             admission: Admission::default(),
             started_at: Timestamp::now(),
         }
@@ -53,11 +55,11 @@ impl LocalNode {
         let NodeLoad { agents, running } = self.load();
         NodeInfo {
             id: self.view.id().clone(),
-            name: self.settings.name.clone(),
+            name: self.name.clone(),
             state: self.state(),
             version: env!("CARGO_PKG_VERSION").into(),
-            labels: self.settings.labels.clone(),
-            capacity: self.settings.capacity,
+            labels: self.labels.clone(),
+            capacity: self.capacity,
             agents,
             running,
             workspaces: self.lookup.workspaces().names(),
@@ -78,17 +80,16 @@ impl LocalNode {
         }
     }
 
-    /// Returns this node as a candidate for placement.
-    pub fn candidate(&self) -> NodeCandidate {
-        let info = self.info();
-        NodeCandidate {
-            id: info.id,
-            labels: info.labels,
-            workspaces: info.workspaces,
-            providers: info.providers,
-            capacity: info.capacity,
-            agents: info.agents,
-            takes: !self.host.is_closed(),
+    /// Returns this node as a candidate for placement. It says that it accepts agents unless it
+    /// leaves, because [`admit`](Self::admit) checks the rest.
+    pub fn candidate(&self) -> NodeInfo {
+        let state = match self.host.is_closed() {
+            true => NodeState::Draining,
+            false => NodeState::Alive,
+        };
+        NodeInfo {
+            state,
+            ..self.info()
         }
     }
 
@@ -112,7 +113,7 @@ impl LocalNode {
     /// node that chose this one may not have known yet.
     pub fn admit(&self, agent: &AgentId) -> Result<AdmissionPermit, Refusal> {
         self.check_accepts_work()?;
-        let capacity = self.settings.capacity;
+        let capacity = self.capacity;
         let permit = self.admission.enter(agent, capacity, || self.host.load().0);
         permit.ok_or_else(|| {
             let id = self.view.id();

@@ -1,5 +1,6 @@
 //! The heartbeats to the reapers. The membership thread writes one byte into the pipe of each
-//! reaper four times a second.
+//! reaper four times a second. A reaper that misses several bytes in a row assumes that its node is
+//! dead.
 
 use std::{
     collections::HashMap,
@@ -10,10 +11,6 @@ use std::{
     },
     time::Duration,
 };
-
-/// The interval between heartbeats. A reaper that misses several heartbeats in a row assumes that
-/// its node is dead.
-pub const INTERVAL: Duration = Duration::from_millis(250);
 
 /// The pipes to the running reapers. Clones share them.
 #[derive(Debug, Clone)]
@@ -98,7 +95,7 @@ mod tests {
 
     #[test]
     fn every_pipe_receives_each_beat_until_its_guard_is_dropped() {
-        let heartbeat = ReaperHeartbeat::new(10 * INTERVAL);
+        let heartbeat = ReaperHeartbeat::new(Duration::from_secs(3));
         let (mut reader, writer) = io::pipe().unwrap();
         let registered = heartbeat.register(writer);
         heartbeat.beat();
@@ -112,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_cut_closes_every_pipe() {
-        let heartbeat = ReaperHeartbeat::new(10 * INTERVAL);
+        let heartbeat = ReaperHeartbeat::new(Duration::from_secs(3));
         let (mut reader, writer) = io::pipe().unwrap();
         let _registered = heartbeat.register(writer);
         heartbeat.cut();

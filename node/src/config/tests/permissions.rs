@@ -34,7 +34,7 @@ fn rules_are_a_list_of_tables_or_json() {
     let layer = loaded.config.permissions.layer();
     assert_eq!(layer.mode, PermissionMode::ReadOnly);
     assert_eq!(layer.rules.len(), 1);
-    let shown = super::show::values(&loaded);
+    let shown = loaded.shown();
     let rules = shown
         .iter()
         .find(|value| value.key.to_string() == "permissions.rules");
@@ -75,7 +75,7 @@ fn a_mistake_in_a_rule_names_the_rule_and_the_field() {
     let place = Place::new().with(USER, "permissions.mode = 'strict'\n");
     let problems = place.problems(&[]);
     assert!(
-        problems.contains("auto or careful or read-only"),
+        problems.contains("auto, careful or read-only"),
         "{problems}"
     );
 }

@@ -139,7 +139,7 @@ fn skills(config: &Config) -> (Skills, Vec<skill::InvalidSkill>) {
 /// therefore kill their processes when the heartbeats cease.
 fn heartbeat(config: &Config) -> Option<ReaperHeartbeat> {
     let in_cluster = config.nats.url.is_some();
-    in_cluster.then(|| ReaperHeartbeat::new(config.cluster.reap_after.0))
+    in_cluster.then(|| ReaperHeartbeat::new(config.cluster.times().reap_after))
 }
 
 /// Returns the settings for discovering sidecars and for waiting for their answers.

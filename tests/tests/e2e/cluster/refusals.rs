@@ -72,7 +72,7 @@ async fn a_node_with_other_times_is_refused_while_one_lives() -> Result<()> {
     let mut first = world.node().await?;
     let other = [
         ("PLANCK_CLUSTER_SUSPICION", "3s"),
-        ("PLANCK_CLUSTER_TOOL_GRACE", "9s"),
+        ("PLANCK_CLUSTER_SWEEP", "9s"),
     ];
     let mut command = world.planck()?;
     command.arg("node").envs(other);
@@ -80,7 +80,7 @@ async fn a_node_with_other_times_is_refused_while_one_lives() -> Result<()> {
     assert_eq!(code, Some(1), "{said}");
     for named in [
         "suspicion is 3s here and 2500ms there",
-        "tool_grace is 9s here and 4500ms there",
+        "sweep is 9s here and 10s there",
         "stop all of them",
     ] {
         assert!(said.contains(named), "{said}");

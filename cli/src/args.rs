@@ -6,17 +6,14 @@ use anyhow::Context as _;
 use clap::Args;
 
 use super::{output::warn, project};
-use planck_node::config::{
-    Config, Loaded, Problems, Sources,
-    load::{self},
-};
+use planck_node::config::{Config, Loaded, Problems, Sources, load};
 use planck_toolbox::project::{Admitted, ProjectStanding, ProjectUse};
 
 /// The heading under which the help of each command lists these flags.
 const HEADING: &str = "Global options";
 
 #[derive(Debug, Clone, Args)]
-pub struct ConfigPlace {
+pub struct GlobalArgs {
     /// A configuration file to read in addition to the usual ones
     #[arg(long, global = true, help_heading = HEADING, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -34,7 +31,7 @@ pub struct ConfigPlace {
 /// A configuration key that a flag sets: the key, the value, and the name of the flag.
 type Flag = (String, String, String);
 
-impl ConfigPlace {
+impl GlobalArgs {
     pub fn sources(&self, more: Vec<Flag>) -> anyhow::Result<Sources> {
         let flag = |key: &str, value: &Option<String>, flag: &str| {
             Some((key.into(), value.clone()?, flag.into()))
