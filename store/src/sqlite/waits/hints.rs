@@ -43,7 +43,7 @@ pub async fn announce(
     session: &SessionId,
     batches: &[Batch],
 ) -> Result<(), StoreError> {
-    let entries = batches.iter().flat_map(|batch| &batch.entries);
+    let entries = batches.iter().flat_map(Batch::entries);
     let opening = entries.filter(|entry| entry.kind == EventKind::WaitOpened);
     let now = Timestamp::now();
     // A malformed body is left to the file, which refuses its batch.
