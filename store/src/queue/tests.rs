@@ -312,7 +312,7 @@ async fn writers_learn_that_the_task_of_the_queue_ended() {
 async fn the_queue_ends_with_its_last_handle_when_all_is_written() {
     let world = start();
     world.enroll(1).await;
-    let mut first = world.hold_up().await;
+    let first = world.hold_up().await;
     drop((first, world.submit(save(0, &["unwatched"])).await));
     let World { model, queue, work } = world;
     drop(queue);

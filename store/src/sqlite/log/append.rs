@@ -240,7 +240,7 @@ async fn gone(file: &InUse, batch: &Batch, marks: &[MarkRow]) -> Result<Vec<Inpu
         .rows(query(GONE).bind(json(&marks)).bind(batch.agent.as_str()))
         .await?;
     rows.iter()
-        .map(|row| file.reader(row).parse("id", InputId::parse))
+        .map(|row| file.reader(row).parse::<InputId>("id"))
         .collect()
 }
 

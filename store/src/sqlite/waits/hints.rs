@@ -110,7 +110,7 @@ pub async fn look(store: &SqliteStore, file: &InUse, due: &[DueWait]) -> Result<
             "answered" => Some(0),
             _ended => None,
         };
-        next.insert(row.parse("id", CallId::parse)?, look_at);
+        next.insert(row.parse::<CallId>("id")?, look_at);
     }
     let looked: Vec<(&DueWait, Option<i64>)> = due
         .iter()
