@@ -12,9 +12,9 @@ use planck_common::{
 use super::{
     Agent, AgentIdentity, Counters, StepEffects, Ticket,
     draft::Draft,
-    phase::{Phase, Turn, TurnActivity},
+    phase::{Phase, Turn, TurnActivity, TurnEnding},
+    round::{AnswerFault, Round},
     saves::Rows,
-    turn::TurnEnding,
 };
 use crate::model::{Chunk, Failure, Finish};
 
@@ -110,20 +110,17 @@ impl Agent {
 
     fn follow(
         &mut self,
-        turn: Box<Turn>,
+        mut turn: Box<Turn>,
         content: &[Part],
         stop: StopReason,
         rows: Rows,
         step: &mut StepEffects,
     ) {
-        let fault = AnswerFault::of(stop);
-        if content
-            .iter()
-            .any(|part| matches!(part, Part::ToolCall { .. }))
-        {
-            return self.call_tools(turn, content, fault, rows, step);
+        let limits = self.settings.loop_guard;
+        if let Some(round) = Round::read(content, Some(stop), &mut turn.guard, limits) {
+            return self.admit_calls(turn, round, rows, step);
         }
-        let ending = fault.map_or(TurnEnding::Completed, AnswerFault::ending);
+        let ending = AnswerFault::of(stop).map_or(TurnEnding::Completed, TurnEnding::from);
         self.end_turn(&turn, rows, ending, step);
     }
 
@@ -163,40 +160,6 @@ impl Agent {
                 ..usage
             },
             Some(_) | None => usage,
-        }
-    }
-}
-
-/// Why the calls of an answer are not run, and the turn ends after it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AnswerFault {
-    /// The answer was cut off at the length limit.
-    Cut,
-    /// The model refused, or a filter of its provider stopped the answer.
-    Refused,
-}
-
-impl AnswerFault {
-    pub(super) fn of(stop: StopReason) -> Option<Self> {
-        match stop {
-            StopReason::Length => Some(Self::Cut),
-            StopReason::Refusal => Some(Self::Refused),
-            StopReason::End | StopReason::ToolUse => None,
-        }
-    }
-
-    pub(super) fn ending(self) -> TurnEnding {
-        match self {
-            Self::Cut => TurnEnding::Truncated,
-            Self::Refused => TurnEnding::Refused,
-        }
-    }
-
-    /// Returns the result of the answer's calls.
-    pub(super) fn result(self) -> &'static str {
-        match self {
-            Self::Cut => "not run: the call was cut off before it was complete",
-            Self::Refused => "not run: the answer with the call ended as a refusal",
         }
     }
 }

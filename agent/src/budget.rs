@@ -10,9 +10,8 @@ use serde_json::{json, value::to_raw_value};
 
 use super::{
     Agent, Effect, StepEffects, digest,
-    phase::{LimitWait, Phase, Turn, TurnActivity},
+    phase::{LimitWait, Phase, Turn, TurnActivity, TurnEnding},
     saves::Rows,
-    turn::TurnEnding,
     waiting::{closed, withdrawn},
 };
 

@@ -7,9 +7,8 @@ use planck_common::{
 
 use super::{
     Agent, Command, Effect, InputOutcome, NewInput, StepEffects,
-    phase::{Phase, Stopping, Turn, TurnActivity},
+    phase::{Phase, Stopping, Turn, TurnActivity, TurnEnding},
     saves::{OnCommit, Rows, waiting_for},
-    turn::TurnEnding,
     waiting::withdrawn,
 };
 use crate::outcome::ABORTED;

@@ -14,9 +14,8 @@ use planck_common::{
 use super::{
     Agent, Effect, StepEffects, Ticket,
     input::CompactionResult,
-    phase::{Phase, Turn, TurnActivity},
+    phase::{Phase, Turn, TurnActivity, TurnEnding},
     saves::{OnCommit, Rows},
-    turn::TurnEnding,
 };
 use crate::{
     compact::{Cut, Line, Material, Replacement},

@@ -5,7 +5,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
 
-use super::setup::LoopLimits;
+/// How many identical tool calls in a row are allowed. From call `note_from` on the result contains
+/// a remark, and from call `refuse_from` on the call is refused.
+#[derive(Debug, Clone, Copy)]
+pub struct LoopLimits {
+    pub note_from: u32,
+    pub refuse_from: u32,
+}
 
 /// The last call of a turn, and how many times in a row it was made.
 #[derive(Debug, Default)]

@@ -27,13 +27,13 @@ mod phase;
 mod digest;
 mod draft;
 mod guard;
-mod open_work;
 mod round;
 mod speech;
 mod transcript;
 
 mod saves;
 
+mod admission;
 mod answer;
 mod budget;
 mod calls;

@@ -9,7 +9,12 @@ use planck_common::{
     usage::Usage,
 };
 
-use super::{Ticket, draft::Draft, guard::LoopGuard, round::Round, turn::TurnEnding};
+use super::{
+    Ticket,
+    draft::Draft,
+    guard::LoopGuard,
+    round::{AnswerFault, Round},
+};
 
 #[derive(Debug)]
 pub(super) enum Phase {
@@ -83,6 +88,39 @@ pub(super) struct Turn {
     pub failures: u32,
     /// Whether the provider has refused the context as full since the last answer.
     pub overflowed: bool,
+}
+
+/// How a turn ends.
+#[derive(Debug)]
+pub(super) enum TurnEnding {
+    Completed,
+    Aborted {
+        reason: Option<String>,
+    },
+    /// The turn is aborted because the session closes or the team ends. The senders of unanswered
+    /// tasks get no note, because these agents stop as well.
+    Closed,
+    Truncated,
+    /// The model refused to answer, or a filter of its provider stopped the answer.
+    Refused,
+    Limit(&'static str),
+    Failed {
+        reason: String,
+        /// The text that the asker of a question and the sender of a task get instead of the
+        /// reason.
+        for_agents: String,
+        code: &'static str,
+        retryable: bool,
+    },
+}
+
+impl From<AnswerFault> for TurnEnding {
+    fn from(fault: AnswerFault) -> Self {
+        match fault {
+            AnswerFault::Cut => Self::Truncated,
+            AnswerFault::Refused => Self::Refused,
+        }
+    }
 }
 
 impl Turn {

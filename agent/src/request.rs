@@ -14,10 +14,9 @@ use super::{
     Agent, Effect, NewInput, StepEffects, Ticket,
     draft::Draft,
     effect::Change,
-    phase::{Phase, Turn, TurnActivity},
+    phase::{Phase, Turn, TurnActivity, TurnEnding},
     saves::{OnCommit, Rows},
     speech,
-    turn::TurnEnding,
 };
 use crate::model::{Failure, FailureKind};
 

@@ -1,32 +1,39 @@
 //! Restores an agent from its log: its view, and the work that was interrupted.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use planck_common::{
-    InputId, Seq, Timestamp,
+    CallId, InputId, Seq, Timestamp,
     event::{Event, EventKind, InputKind, TurnInput, TurnStart, Warning},
     message::{Custom, MessageBody, MessageMetadata, MessageRole},
+    wait::{WaitKind, WaitOpened},
 };
 
 use super::{
     Agent, Effect, Memory, NewInput, OpenTurn, Setup, StepEffects, StoredInput, Totals,
+    admission::INTERRUPTED,
     answer::DEVIATING,
-    calls::RequestedCall,
     effect::Change,
-    guard::LoopVerdict,
-    open_work::{OpenCalls, OpenWork},
-    phase::Turn,
-    round::{OpenWait, Round},
+    phase::{Turn, TurnEnding},
+    round::Round,
     saves::Rows,
     setup::Unstorable,
     speech,
-    turn::TurnEnding,
-    waiting::{Admission, withdraw, withdrawn},
+    waiting::{withdraw, withdrawn},
 };
 use crate::log::LogRow;
 
-const INTERRUPTED: &str = "interrupted; it may or may not have taken effect";
 const NOT_ANSWERED: &str = "not run: the turn ended before anybody answered";
+
+/// The work that the rows of a log left open.
+#[derive(Default)]
+struct OpenWork {
+    turn: Option<Box<Turn>>,
+    /// The calls of the latest answer, if they have no message of results yet.
+    round: Option<Round>,
+    /// The wait for a decision about a limit.
+    limit_wait: Option<CallId>,
+}
 
 /// A row that this version cannot read.
 #[derive(Debug, thiserror::Error)]
@@ -103,9 +110,9 @@ impl Agent {
                     .iter_mut()
                     .for_each(|turn| turn.usage += usage.delta);
             }
-            Event::ToolStart(start) => open.call_started(start),
-            Event::ToolEnd(end) => open.call_ended(end),
-            Event::WaitOpened(wait) => open.wait_opened(wait, row.place.at),
+            Event::ToolStart(start) => open.in_round(|round| round.replay_start(start)),
+            Event::ToolEnd(end) => open.in_round(|round| round.replay_end(end)),
+            Event::WaitOpened(wait) => open.wait_opened(&wait, row.place.at),
             Event::WaitClosed(wait) => open.wait_closed(&wait.id, row.place.at),
             Event::Checkpoint(checkpoint) => self.transcript.forget(checkpoint.covers),
             Event::Warning(Warning { code, message, .. }) if code == DEVIATING => {
@@ -145,8 +152,8 @@ impl Agent {
         }
         self.transcript.replay(row.seq, body.clone());
         match body.role {
-            MessageRole::Assistant => self.replay_answer(body, open),
-            MessageRole::ToolResult => open.calls = None,
+            MessageRole::Assistant => self.replay_answer(&body, open),
+            MessageRole::ToolResult => open.round = None,
             MessageRole::User | MessageRole::Custom => open
                 .turn
                 .iter_mut()
@@ -154,22 +161,13 @@ impl Agent {
         }
     }
 
-    fn replay_answer(&mut self, answer: Arc<MessageBody>, open: &mut OpenWork) {
+    fn replay_answer(&mut self, answer: &MessageBody, open: &mut OpenWork) {
         let Some(turn) = &mut open.turn else { return };
         turn.keep_text(&answer.content);
-        let mut remarks = HashMap::new();
-        for wanted in answer.content.iter().filter_map(RequestedCall::read) {
-            let verdict = wanted.judge(&mut turn.guard, self.settings.loop_guard);
-            if let LoopVerdict::Remark(remark) = verdict {
-                remarks.insert(wanted.call.call_id, remark);
-            }
-        }
-        if answer
-            .content
-            .iter()
-            .any(|part| RequestedCall::read(part).is_some())
-        {
-            open.calls = Some(OpenCalls::new(answer, remarks));
+        let (stop, limits) = (answer.metadata.stop, self.settings.loop_guard);
+        let round = Round::read(&answer.content, stop, &mut turn.guard, limits);
+        if round.is_some() {
+            open.round = round;
         }
     }
 
@@ -178,8 +176,8 @@ impl Agent {
             return self.go_on_without(open, unstorable, memory, step);
         }
         let Some(mut turn) = open.turn.take() else {
-            return match open.calls {
-                Some(calls) => self.answer_rewound(&calls, step),
+            return match open.round {
+                Some(round) => self.answer_rewound(round, step),
                 None => self.settle_down(step),
             };
         };
@@ -195,12 +193,12 @@ impl Agent {
         match &memory.open_turn {
             OpenTurn::Resume if !was_rewound => match open.limit_wait {
                 Some(wait) => self.wait_at_limit(turn, wait, step),
-                None => self.take_up(turn, open.calls, step),
+                None => self.take_up(turn, open.round, step),
             },
             OpenTurn::Resume | OpenTurn::Close => {
                 turn.inputs.retain(|input| is_open(&input.id));
                 let ending = TurnEnding::Aborted { reason: None };
-                self.shut(&turn, &open, ending, step);
+                self.shut(&turn, open, ending, step);
             }
             OpenTurn::Lost => {
                 let reason = "the node that ran this turn is gone".to_owned();
@@ -210,9 +208,9 @@ impl Agent {
                     code: "node_lost",
                     retryable: true,
                 };
-                self.shut(&turn, &open, ending, step);
+                self.shut(&turn, open, ending, step);
             }
-            OpenTurn::Refused(unstorable) => self.shut(&turn, &open, unstorable.ending(), step),
+            OpenTurn::Refused(unstorable) => self.shut(&turn, open, unstorable.ending(), step),
         }
     }
 
@@ -230,7 +228,7 @@ impl Agent {
             turn.inputs
                 .retain(|input| memory.inputs.iter().any(|row| row.input.id == input.id));
             self.inbox.isolate(&unstorable.inputs);
-            return self.shut(&turn, &open, unstorable.ending(), step);
+            return self.shut(&turn, open, unstorable.ending(), step);
         }
         match unstorable.inputs.as_slice() {
             [input] => match self.inbox.take(input) {
@@ -269,67 +267,25 @@ impl Agent {
         );
     }
 
-    /// Continues the turn. Runs the calls that have no result yet, but gives a call that has
-    /// started and may not run again an error as its result. Without open calls, decides what the
-    /// turn does next.
-    fn take_up(&mut self, mut turn: Box<Turn>, calls: Option<OpenCalls>, step: &mut StepEffects) {
+    /// Continues the turn. Decides about the calls that have no result yet, or, without such calls,
+    /// what the turn does next.
+    fn take_up(&mut self, mut turn: Box<Turn>, round: Option<Round>, step: &mut StepEffects) {
         step.act(Effect::Turn { open: true });
         if turn.paused_at.is_none() {
             self.set_deadline(&mut turn, step);
         }
-        let mut rows = Rows::at(self.place(step.now));
-        let Some(calls) = calls else {
-            return self.go_on(turn, rows, step);
-        };
-        let mut round = Round::new(calls.fault());
-        let mut runs = Vec::new();
-        for wanted in calls.answer.content.iter().filter_map(RequestedCall::read) {
-            let id = wanted.call.call_id.clone();
-            let remark = calls.remarks.get(&id).cloned();
-            if let Some((text, error)) = calls.ended.get(&id) {
-                round.settle(wanted.call, text.clone(), *error);
-            } else if let Some(logged) = calls.waits.get(&id) {
-                // A call that changed protected files has started, and waits afterwards.
-                let started = calls.started.get(&id).map(|(_, args)| &**args);
-                let wait = OpenWait {
-                    id: logged.id.clone(),
-                    kind: logged.kind,
-                    digest: logged.digest.clone(),
-                    args: started.unwrap_or(wanted.args).to_owned(),
-                    remark,
-                    result: logged.result.clone(),
-                };
-                round.wait(wanted.call, wait);
-            } else if let Some((effect, args)) = calls.started.get(&id) {
-                match effect.may_run_again() {
-                    true => {
-                        let started = RequestedCall { args, ..wanted };
-                        runs.push(self.run_again(&mut round, started, remark, step));
-                    }
-                    false => interrupted(&mut round, wanted, &mut rows),
-                }
-            } else {
-                match self.admit(&mut round, wanted, remark, &mut rows, step) {
-                    Admission::Runs(run) => runs.push(run),
-                    Admission::Refused(end) => rows.event(&Event::ToolEnd(end)),
-                    Admission::Waits => {}
-                }
-            }
+        let rows = Rows::at(self.place(step.now));
+        match round {
+            Some(round) => self.admit_calls(turn, round, rows, step),
+            None => self.go_on(turn, rows, step),
         }
-        self.run(turn, round, runs, rows, step);
     }
 
     /// Gives each open call a result after its turn has ended. The calls are open because a rewind
     /// hid their results, and providers refuse a history with open calls.
-    fn answer_rewound(&mut self, calls: &OpenCalls, step: &mut StepEffects) {
-        let mut round = Round::new(None);
-        for wanted in calls.answer.content.iter().filter_map(RequestedCall::read) {
-            let (text, error) = calls
-                .ended
-                .get(&wanted.call.call_id)
-                .cloned()
-                .unwrap_or_else(|| (INTERRUPTED.into(), true));
-            round.settle(wanted.call, text, error);
+    fn answer_rewound(&mut self, mut round: Round, step: &mut StepEffects) {
+        for call in round.calls().filter(|call| !call.is_done()) {
+            call.settle(INTERRUPTED.into(), true);
         }
         let mut rows = Rows::at(self.place(step.now));
         rows.message(round.results());
@@ -337,23 +293,16 @@ impl Agent {
     }
 
     /// Ends a turn that does not continue, and gives every open call a result.
-    fn shut(&mut self, turn: &Turn, open: &OpenWork, ending: TurnEnding, step: &mut StepEffects) {
+    fn shut(&mut self, turn: &Turn, open: OpenWork, ending: TurnEnding, step: &mut StepEffects) {
         let mut rows = Rows::at(self.place(step.now));
-        if let Some(wait) = open.limit_wait.clone() {
+        if let Some(wait) = open.limit_wait {
             rows.event(&withdrawn(wait, None, NOT_ANSWERED));
         }
-        if let Some(calls) = &open.calls {
-            let mut round = Round::new(None);
-            for wanted in calls.answer.content.iter().filter_map(RequestedCall::read) {
-                let id = &wanted.call.call_id;
-                match (calls.ended.get(id), calls.waits.get(id)) {
-                    (Some((text, error)), _) => round.settle(wanted.call, text.clone(), *error),
-                    (None, Some(wait)) => {
-                        let result = wait.result.clone();
-                        let id = wait.id.clone();
-                        withdraw(&mut round, wanted.call, id, result, NOT_ANSWERED, &mut rows);
-                    }
-                    (None, None) => interrupted(&mut round, wanted, &mut rows),
+        if let Some(mut round) = open.round {
+            for call in round.calls().filter(|call| !call.is_done()) {
+                match call.take_wait() {
+                    Some(wait) => withdraw(call, wait, NOT_ANSWERED, &mut rows),
+                    None => rows.event(&Event::ToolEnd(call.end(INTERRUPTED.into(), true, 0))),
                 }
             }
             rows.message(round.results());
@@ -362,13 +311,35 @@ impl Agent {
     }
 }
 
-fn interrupted(round: &mut Round, wanted: RequestedCall<'_>, rows: &mut Rows) {
-    rows.event(&Event::ToolEnd(wanted.call.end(
-        INTERRUPTED.into(),
-        true,
-        0,
-    )));
-    round.settle(wanted.call, INTERRUPTED.into(), true);
+impl OpenWork {
+    fn in_round(&mut self, change: impl FnOnce(&mut Round)) {
+        if let Some(round) = &mut self.round {
+            change(round);
+        }
+    }
+
+    /// Records a wait. The turn's clock stands while a call waits.
+    fn wait_opened(&mut self, wait: &WaitOpened, at: Timestamp) {
+        self.turn.iter_mut().for_each(|turn| turn.pause(at));
+        if wait.kind == WaitKind::Budget {
+            self.limit_wait = Some(wait.id.clone());
+        } else {
+            self.in_round(|round| round.replay_wait(wait));
+        }
+    }
+
+    fn wait_closed(&mut self, wait: &CallId, at: Timestamp) {
+        self.limit_wait.take_if(|id| id == wait);
+        self.in_round(|round| {
+            round.take_wait(wait);
+        });
+        let waits = |round: &Round| round.waits().next().is_some();
+        if !self.round.as_ref().is_some_and(waits) {
+            self.turn.iter_mut().for_each(|turn| {
+                turn.resume(at);
+            });
+        }
+    }
 }
 
 /// Adds the inputs of a message to the turn, except those that the turn already has.

@@ -1,26 +1,39 @@
-//! The calls of one answer, and the one message with their results in the same order. A call runs,
-//! waits for an answer from outside, or has its result.
+//! The calls of one answer, and the one message with their results in the same order. A round is
+//! read from the answer. If an agent is restored, the events of the calls bring the round to where
+//! it was.
 
 use std::time::Duration;
 
 use planck_common::{
     CallId, Timestamp,
     command::RunningTool,
-    event::ToolEnd,
-    message::{MessageBody, MessageMetadata, MessageRole, Part},
-    wait::WaitKind,
+    event::{ToolEffect, ToolEnd, ToolStart},
+    message::{MessageBody, MessageMetadata, MessageRole, Part, StopReason},
+    wait::{WaitKind, WaitOpened},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Ticket, answer::AnswerFault};
+use super::{
+    Ticket,
+    effect::ToolRun,
+    guard::{LoopGuard, LoopLimits, LoopVerdict},
+};
 
 #[derive(Debug)]
 pub(super) struct Round {
-    slots: Vec<CallSlot>,
-    running: usize,
+    calls: Vec<Call>,
     /// Why the turn ends after the results.
     pub fault: Option<AnswerFault>,
+}
+
+/// Why the calls of an answer are not run, and the turn ends after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AnswerFault {
+    /// The answer was cut off at the length limit.
+    Cut,
+    /// The model refused, or a filter of its provider stopped the answer.
+    Refused,
 }
 
 /// A call as the provider and the runtime name it.
@@ -32,19 +45,26 @@ pub(super) struct CallNames {
 }
 
 #[derive(Debug)]
-struct CallSlot {
-    call: CallNames,
+pub(super) struct Call {
+    pub names: CallNames,
+    /// The arguments with which the call runs.
+    pub args: Box<RawValue>,
+    /// The loop guard's remark, which is added to the result of a call that has run.
+    pub remark: Option<String>,
+    /// The effect of the tool, if the start of the call is in the log.
+    pub started: Option<ToolEffect>,
     state: CallState,
 }
 
 #[derive(Debug)]
 enum CallState {
+    /// Nothing is decided about the call yet, except that it does not run if it has a refusal.
+    Undecided {
+        refusal: Option<String>,
+    },
     Running {
         ticket: Ticket,
         since: Timestamp,
-        /// The arguments, with which the call runs again if it did not run.
-        args: Box<RawValue>,
-        remark: Option<String>,
     },
     Waiting(OpenWait),
     Done {
@@ -59,10 +79,6 @@ pub(super) struct OpenWait {
     pub id: CallId,
     pub kind: WaitKind,
     pub digest: String,
-    /// The arguments of the call.
-    pub args: Box<RawValue>,
-    /// The remark that is added to the result.
-    pub remark: Option<String>,
     /// The result of a call that has run and changed protected files.
     pub result: Option<HeldResult>,
 }
@@ -76,150 +92,77 @@ pub(super) struct HeldResult {
 }
 
 impl Round {
-    pub(super) fn new(fault: Option<AnswerFault>) -> Self {
-        Self {
-            slots: Vec::new(),
-            running: 0,
-            fault,
-        }
+    /// Reads the calls of an answer, and counts them in the loop guard. Returns `None` if there is
+    /// no call.
+    pub(super) fn read(
+        content: &[Part],
+        stop: Option<StopReason>,
+        guard: &mut LoopGuard,
+        limits: LoopLimits,
+    ) -> Option<Self> {
+        let fault = stop.and_then(AnswerFault::of);
+        let calls = content
+            .iter()
+            .filter_map(|part| Call::read(part, fault, guard, limits));
+        let calls: Vec<Call> = calls.collect();
+        (!calls.is_empty()).then_some(Self { calls, fault })
     }
 
     /// Returns whether a call has no result yet.
     pub(super) fn is_open(&self) -> bool {
-        self.running > 0 || self.waits().next().is_some()
+        self.calls.iter().any(|call| !call.is_done())
     }
 
     /// Returns whether no call runs and at least one waits.
     pub(super) fn only_waits(&self) -> bool {
-        self.running == 0 && self.waits().next().is_some()
+        self.running().next().is_none() && self.waits().next().is_some()
+    }
+
+    /// Returns the calls, in the order of the answer.
+    pub(super) fn calls(&mut self) -> impl Iterator<Item = &mut Call> {
+        self.calls.iter_mut()
     }
 
     /// Returns the calls that wait, with their waits.
-    pub(super) fn waits(&self) -> impl Iterator<Item = (&CallNames, &OpenWait)> {
-        self.slots.iter().filter_map(|slot| match &slot.state {
-            CallState::Waiting(wait) => Some((&slot.call, wait)),
-            CallState::Running { .. } | CallState::Done { .. } => None,
+    pub(super) fn waits(&self) -> impl Iterator<Item = (&Call, &OpenWait)> {
+        self.calls.iter().filter_map(|call| match &call.state {
+            CallState::Waiting(wait) => Some((call, wait)),
+            CallState::Undecided { .. } | CallState::Running { .. } | CallState::Done { .. } => {
+                None
+            }
         })
     }
 
-    /// Adds a call that waits for an answer.
-    pub(super) fn wait(&mut self, call: CallNames, wait: OpenWait) {
-        self.set(call, CallState::Waiting(wait));
+    /// Ends a wait, and returns it with its call, about which the caller has to decide. Returns
+    /// `None` if there is no such wait.
+    pub(super) fn take_wait(&mut self, id: &CallId) -> Option<(&mut Call, OpenWait)> {
+        let waits =
+            |call: &&mut Call| matches!(&call.state, CallState::Waiting(wait) if wait.id == *id);
+        let call = self.calls.iter_mut().find(waits)?;
+        let wait = call.take_wait()?;
+        Some((call, wait))
     }
 
-    /// Removes a wait, and returns it with its call. The caller has to run or end the call, or let
-    /// it wait again. Returns `None` if there is no such wait.
-    pub(super) fn take_wait(&mut self, id: &CallId) -> Option<(CallNames, OpenWait)> {
-        let at = self.slots.iter().position(|slot| slot.waits_as(id))?;
-        let slot = self.slots.get_mut(at)?;
-        let nothing = CallState::Done {
-            text: String::new(),
-            error: true,
-        };
-        match std::mem::replace(&mut slot.state, nothing) {
-            CallState::Waiting(wait) => Some((slot.call.clone(), wait)),
-            CallState::Running { .. } | CallState::Done { .. } => None,
-        }
-    }
-
-    /// Adds a call that runs. The remark is appended to its result.
-    pub(super) fn start(
-        &mut self,
-        call: CallNames,
-        ticket: Ticket,
-        since: Timestamp,
-        args: Box<RawValue>,
-        remark: Option<String>,
-    ) {
-        self.running += 1;
-        let running = CallState::Running {
-            ticket,
-            since,
-            args,
-            remark,
-        };
-        self.set(call, running);
-    }
-
-    /// Adds a call whose result is already known.
-    pub(super) fn settle(&mut self, call: CallNames, text: String, error: bool) {
-        self.set(call, CallState::Done { text, error });
-    }
-
-    /// Sets the state of a call, which keeps its place if the round has it already.
-    fn set(&mut self, call: CallNames, state: CallState) {
-        let known = self
-            .slots
-            .iter_mut()
-            .find(|slot| slot.call.call_id == call.call_id);
-        match known {
-            Some(slot) => slot.state = state,
-            None => self.slots.push(CallSlot { call, state }),
-        }
+    pub(super) fn running_call(&mut self, ticket: Ticket) -> Option<&mut Call> {
+        self.calls.iter_mut().find(|call| call.is_running(ticket))
     }
 
     pub(super) fn runs(&self, ticket: Ticket) -> Option<&CallNames> {
-        self.slots
-            .iter()
-            .find(|slot| slot.is_running(ticket))
-            .map(|slot| &slot.call)
-    }
-
-    /// Stores the result of a running call, and returns its `tool_end`. Returns `None` if no call
-    /// with this ticket is running.
-    pub(super) fn finish(
-        &mut self,
-        ticket: Ticket,
-        text: String,
-        error: bool,
-        elapsed: Duration,
-    ) -> Option<ToolEnd> {
-        let slot = self.slots.iter_mut().find(|slot| slot.is_running(ticket))?;
-        let duration_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-        let end = slot.finish(text, error, duration_ms);
-        self.running -= 1;
-        Some(end)
-    }
-
-    /// Lets a running call wait until a person has decided about changes of protected files.
-    /// `result` is absent if the call did not run. Does nothing if no such call is running.
-    pub(super) fn hold(
-        &mut self,
-        ticket: Ticket,
-        id: CallId,
-        digest: String,
-        result: Option<HeldResult>,
-    ) {
-        let running = self.slots.iter_mut().find(|slot| slot.is_running(ticket));
-        let Some(CallSlot { state, .. }) = running else {
-            return;
-        };
-        let CallState::Running { args, remark, .. } = state else {
-            return;
-        };
-        let wait = OpenWait {
-            id,
-            kind: WaitKind::Change,
-            digest,
-            args: std::mem::take(args),
-            remark: remark.take(),
-            result,
-        };
-        *state = CallState::Waiting(wait);
-        self.running -= 1;
+        let running = self.calls.iter().find(|call| call.is_running(ticket));
+        running.map(|call| &call.names)
     }
 
     /// Returns the tickets of the calls that still run.
     pub(super) fn running(&self) -> impl Iterator<Item = Ticket> {
-        self.slots.iter().filter_map(|slot| match slot.state {
+        self.calls.iter().filter_map(|call| match call.state {
             CallState::Running { ticket, .. } => Some(ticket),
-            CallState::Waiting(_) | CallState::Done { .. } => None,
+            CallState::Undecided { .. } | CallState::Waiting(_) | CallState::Done { .. } => None,
         })
     }
 
     /// Returns the message with the results of all calls, in their order.
     pub(super) fn results(self) -> MessageBody {
-        let content = self.slots.into_iter().map(CallSlot::into_part).collect();
+        let content = self.calls.into_iter().map(Call::into_part).collect();
         MessageBody {
             role: MessageRole::ToolResult,
             custom: None,
@@ -229,57 +172,192 @@ impl Round {
     }
 
     pub(super) fn snapshot(&self, now: Timestamp) -> Vec<RunningTool> {
-        let running = self.slots.iter().filter_map(|slot| match slot.state {
-            CallState::Running { since, .. } => Some((&slot.call, now.millis_since(since))),
-            CallState::Waiting(_) | CallState::Done { .. } => None,
+        let running = self.calls.iter().filter_map(|call| match call.state {
+            CallState::Running { since, .. } => Some(RunningTool {
+                call_id: call.names.call_id.clone(),
+                name: call.names.name.clone(),
+                elapsed_ms: now.millis_since(since),
+            }),
+            CallState::Undecided { .. } | CallState::Waiting(_) | CallState::Done { .. } => None,
         });
-        running
-            .map(
-                |(CallNames { call_id, name, .. }, elapsed_ms)| RunningTool {
-                    call_id: call_id.clone(),
-                    name: name.clone(),
-                    elapsed_ms,
-                },
-            )
-            .collect()
+        running.collect()
+    }
+
+    pub(super) fn replay_start(&mut self, start: ToolStart) {
+        if let Some(call) = self.call(&start.call_id) {
+            call.started = Some(start.effect);
+            call.args = start.args;
+        }
+    }
+
+    pub(super) fn replay_end(&mut self, end: ToolEnd) {
+        if let Some(call) = self.call(&end.call_id) {
+            call.settle(end.result, end.error);
+        }
+    }
+
+    pub(super) fn replay_wait(&mut self, wait: &WaitOpened) {
+        if let Some(call) = self.call(wait.call()) {
+            call.wait(wait);
+        }
+    }
+
+    fn call(&mut self, id: &CallId) -> Option<&mut Call> {
+        self.calls.iter_mut().find(|call| call.names.call_id == *id)
     }
 }
 
-impl CallSlot {
+impl Call {
+    fn read(
+        part: &Part,
+        fault: Option<AnswerFault>,
+        guard: &mut LoopGuard,
+        limits: LoopLimits,
+    ) -> Option<Self> {
+        let Part::ToolCall {
+            id,
+            call_id,
+            name,
+            args,
+            invalid,
+            ..
+        } = part
+        else {
+            return None;
+        };
+        let verdict = guard.judge(name, invalid.as_deref().unwrap_or(args.get()), limits);
+        let (remark, refusal) = match (fault, invalid, verdict) {
+            (Some(fault), ..) => (None, Some(fault.result().into())),
+            (None, Some(text), _) => (None, Some(wrong_args(text))),
+            (None, None, LoopVerdict::Refuse(text)) => (None, Some(text)),
+            (None, None, LoopVerdict::Remark(remark)) => (Some(remark), None),
+            (None, None, LoopVerdict::Run) => (None, None),
+        };
+        Some(Self {
+            names: CallNames {
+                id: id.clone(),
+                call_id: call_id.clone(),
+                name: name.clone(),
+            },
+            args: args.clone(),
+            remark,
+            started: None,
+            state: CallState::Undecided { refusal },
+        })
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.state, CallState::Done { .. })
+    }
+
+    /// Returns whether nothing is decided about the call yet.
+    pub(super) fn is_undecided(&self) -> bool {
+        matches!(self.state, CallState::Undecided { .. })
+    }
+
+    /// Returns why the call does not run whatever the permissions say.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        match &self.state {
+            CallState::Undecided { refusal } => refusal.as_deref(),
+            CallState::Running { .. } | CallState::Waiting(_) | CallState::Done { .. } => None,
+        }
+    }
+
     fn is_running(&self, asked: Ticket) -> bool {
         matches!(self.state, CallState::Running { ticket, .. } if ticket == asked)
     }
 
-    fn waits_as(&self, id: &CallId) -> bool {
-        matches!(&self.state, CallState::Waiting(wait) if wait.id == *id)
+    /// Lets the call run.
+    pub(super) fn run(&mut self, ticket: Ticket, now: Timestamp, is_repeat: bool) -> ToolRun {
+        self.state = CallState::Running { ticket, since: now };
+        ToolRun {
+            ticket,
+            call_id: self.names.call_id.clone(),
+            name: self.names.name.clone(),
+            args: self.args.clone(),
+            is_repeat,
+        }
     }
 
-    fn finish(&mut self, mut text: String, error: bool, duration_ms: u64) -> ToolEnd {
-        if let CallState::Running { remark, .. } = &self.state {
-            text = remarked(text, remark.as_deref());
+    /// Lets the call wait.
+    pub(super) fn wait(&mut self, opened: &WaitOpened) {
+        self.state = CallState::Waiting(OpenWait {
+            id: opened.id.clone(),
+            kind: opened.kind,
+            digest: opened.digest.clone(),
+            result: held_result(opened),
+        });
+    }
+
+    /// Ends the wait of the call, and returns it.
+    pub(super) fn take_wait(&mut self) -> Option<OpenWait> {
+        let undecided = CallState::Undecided { refusal: None };
+        match std::mem::replace(&mut self.state, undecided) {
+            CallState::Waiting(wait) => Some(wait),
+            other @ (CallState::Undecided { .. }
+            | CallState::Running { .. }
+            | CallState::Done { .. }) => {
+                self.state = other;
+                None
+            }
         }
-        self.state = CallState::Done {
-            text: text.clone(),
+    }
+
+    /// Stores the result of the call, which has run, with the loop guard's remark.
+    pub(super) fn finish(&mut self, text: String, error: bool, elapsed: Duration) -> ToolEnd {
+        let duration_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        self.end(remarked(text, self.remark.as_deref()), error, duration_ms)
+    }
+
+    /// Stores the result of the call, and returns its `tool_end`.
+    pub(super) fn end(&mut self, text: String, error: bool, duration_ms: u64) -> ToolEnd {
+        self.settle(text.clone(), error);
+        let CallNames { id, call_id, name } = self.names.clone();
+        ToolEnd {
+            call_id,
+            id,
+            name,
+            result: text,
             error,
-        };
-        self.call.end(text, error, duration_ms)
+            duration_ms,
+        }
+    }
+
+    pub(super) fn settle(&mut self, text: String, error: bool) {
+        self.state = CallState::Done { text, error };
     }
 
     fn into_part(self) -> Part {
-        let CallNames { id, call_id, .. } = self.call;
-        match self.state {
-            CallState::Done { text, error } => Part::ToolResult {
-                id,
-                call_id,
-                text,
-                error,
-            },
-            CallState::Running { .. } | CallState::Waiting(_) => Part::ToolResult {
-                id,
-                call_id,
-                text: "no result".into(),
-                error: true,
-            },
+        let CallNames { id, call_id, .. } = self.names;
+        let (text, error) = match self.state {
+            CallState::Done { text, error } => (text, error),
+            CallState::Undecided { .. } | CallState::Running { .. } | CallState::Waiting(_) => {
+                ("no result".into(), true)
+            }
+        };
+        Part::ToolResult {
+            id,
+            call_id,
+            text,
+            error,
+        }
+    }
+}
+
+impl AnswerFault {
+    pub(super) fn of(stop: StopReason) -> Option<Self> {
+        match stop {
+            StopReason::Length => Some(Self::Cut),
+            StopReason::Refusal => Some(Self::Refused),
+            StopReason::End | StopReason::ToolUse => None,
+        }
+    }
+
+    /// Returns the result of the answer's calls.
+    fn result(self) -> &'static str {
+        match self {
+            Self::Cut => "not run: the call was cut off before it was complete",
+            Self::Refused => "not run: the answer with the call ended as a refusal",
         }
     }
 }
@@ -292,16 +370,21 @@ pub(super) fn remarked(text: String, remark: Option<&str>) -> String {
     }
 }
 
-impl CallNames {
-    pub(super) fn end(&self, result: String, error: bool, duration_ms: u64) -> ToolEnd {
-        let Self { id, call_id, name } = self.clone();
-        ToolEnd {
-            call_id,
-            id,
-            name,
-            result,
-            error,
-            duration_ms,
-        }
+/// Returns the result that a wait about changes keeps, or `None` if its call did not run.
+fn held_result(wait: &WaitOpened) -> Option<HeldResult> {
+    #[derive(Deserialize)]
+    struct Request {
+        result: Option<HeldResult>,
     }
+    let is_change = wait.kind == WaitKind::Change;
+    let request = is_change.then(|| serde_json::from_str::<Request>(wait.request.get()).ok());
+    request.flatten()?.result
+}
+
+fn wrong_args(text: &str) -> String {
+    let fault = match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+        Ok(_) => "they are JSON, but not an object".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    format!("not run: the arguments are not a JSON object: {fault}")
 }

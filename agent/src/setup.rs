@@ -9,10 +9,11 @@ use planck_common::{
     usage::Usage,
 };
 
+pub use super::guard::LoopLimits;
 use super::{
     NewInput, StoredInput,
     effect::{Change, Mark},
-    turn::TurnEnding,
+    phase::TurnEnding,
 };
 use crate::{
     compact,
@@ -63,14 +64,6 @@ pub struct Settings {
     pub max_requests_per_turn: u32,
     /// How long a wait is open before it is denied. `None` means without end.
     pub wait_expires: Option<Duration>,
-}
-
-/// How many identical tool calls in a row are allowed. From call `note_from` on the result contains
-/// a remark, and from call `refuse_from` on the call is refused.
-#[derive(Debug, Clone, Copy)]
-pub struct LoopLimits {
-    pub note_from: u32,
-    pub refuse_from: u32,
 }
 
 impl Default for Settings {

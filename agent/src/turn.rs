@@ -16,37 +16,13 @@ use planck_common::{
 use super::{
     Agent, Effect, InputOutcome, NewInput, StepEffects,
     effect::Change,
-    phase::{Phase, Turn},
+    phase::{Phase, Turn, TurnEnding},
     saves::{OnCommit, Rows},
     speech,
 };
 
 /// The line that tells other agents of a refusal.
 const REFUSED: &str = "[the model refused to answer]";
-
-/// How a turn ends.
-#[derive(Debug)]
-pub(super) enum TurnEnding {
-    Completed,
-    Aborted {
-        reason: Option<String>,
-    },
-    /// The turn is aborted because the session closes or the team ends. The senders of unanswered
-    /// tasks get no note, because these agents stop as well.
-    Closed,
-    Truncated,
-    /// The model refused to answer, or a filter of its provider stopped the answer.
-    Refused,
-    Limit(&'static str),
-    Failed {
-        reason: String,
-        /// The text that the asker of a question and the sender of a task get instead of the
-        /// reason.
-        for_agents: String,
-        code: &'static str,
-        retryable: bool,
-    },
-}
 
 impl Agent {
     pub(super) fn arrived(&mut self, arrival: NewInput, step: &mut StepEffects) {

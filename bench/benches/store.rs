@@ -7,10 +7,10 @@
     reason = "a bench ends at the first surprise"
 )]
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
-use planck_agent::{Entry, Mark, effect::Change};
+use planck_agent::{Entry, Mark, Save, Ticket, effect::Change};
 use planck_common::{
     AgentId, CallId, InputId, NodeId, Seq, SessionId, Timestamp,
     command::{AgentState, InputMode},
@@ -179,15 +179,20 @@ async fn measure_sessions(store: &SqliteStore, node: &NodeId, sync: &str) {
 }
 
 fn batch(agent: &AgentId, prev: Seq, rows: usize, marks: Vec<Mark>) -> Batch {
-    Batch {
-        agent: agent.clone(),
-        epoch: 1,
-        prev,
+    let save = Save {
+        ticket: Ticket(0),
         entries: entries(rows),
         marks,
         puts: vec![],
         usage: usage(),
         state: AgentState::Streaming,
+        beside: false,
+    };
+    Batch {
+        agent: agent.clone(),
+        epoch: 1,
+        prev,
+        saves: vec![Arc::new(save)],
     }
 }
 

@@ -8,9 +8,9 @@ mod link;
 mod records;
 mod replies;
 mod request;
-mod request_stream;
 mod serve;
 mod service;
+mod subscribe;
 
 #[cfg(test)]
 mod tests;
@@ -132,15 +132,15 @@ impl Bus for NatsBus {
     }
 
     async fn request_stream(&self, subject: &str, body: Bytes) -> Result<ReplyStream, BusError> {
-        request_stream::request_stream(Arc::clone(&self.link), subject, body).await
+        request::request_stream(Arc::clone(&self.link), subject, body).await
     }
 
     async fn services(&self, name: Option<&str>, quiet: Duration) -> Result<Vec<Bytes>, BusError> {
-        request_stream::services(Arc::clone(&self.link), name, quiet).await
+        request::services(Arc::clone(&self.link), name, quiet).await
     }
 
     async fn subscribe(&self, subject: &str) -> Result<BoxStream<'static, Delivery>, BusError> {
-        let messages = request::subscribe(&self.link, &self.prefix, subject).await?;
+        let messages = subscribe::subscribe(&self.link, &self.prefix, subject).await?;
         let prefix = self.prefix.clone();
         Ok(messages
             .filter_map(move |message| {
@@ -154,7 +154,7 @@ impl Bus for NatsBus {
     }
 
     async fn observe(&self, subject: &str) -> Result<Observed, BusError> {
-        request::observe(Arc::clone(&self.link), &self.prefix, subject).await
+        subscribe::observe(Arc::clone(&self.link), &self.prefix, subject).await
     }
 
     async fn serve(

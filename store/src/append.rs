@@ -24,8 +24,8 @@ pub struct MarkRow {
 }
 
 /// Merges the marks into one row for each input, in the order in which the inputs first occur.
-pub fn mark_rows(marks: &[Mark]) -> Vec<MarkRow> {
-    let mut rows: Vec<MarkRow> = Vec::with_capacity(marks.len());
+pub fn mark_rows<'a>(marks: impl Iterator<Item = &'a Mark>) -> Vec<MarkRow> {
+    let mut rows: Vec<MarkRow> = Vec::new();
     for mark in marks {
         let at = rows.iter().position(|row| row.id == mark.input.as_str());
         let mut row = match at {
@@ -59,13 +59,13 @@ pub const MOST_ROWS: usize = 1_500;
 /// Returns the refusal of a batch that has too many rows or contains a NUL byte, which Postgres
 /// cannot store. Returns `None` for a valid batch.
 pub fn refused(batch: &Batch) -> Option<BatchOutcome> {
-    let rows = batch.entries.len();
+    let rows = batch.rows();
     if rows > MOST_ROWS {
         let why = format!("{rows} rows are over the {MOST_ROWS} of one batch");
         return Some(BatchOutcome::Refused(why));
     }
-    let bodies = batch.entries.iter().map(|entry| entry.body.as_str());
-    let contents = batch.puts.iter().map(|put| put.content.as_str());
+    let bodies = batch.entries().map(|entry| entry.body.as_str());
+    let contents = batch.puts().map(|put| put.content.as_str());
     let bad = bodies
         .chain(contents)
         .any(|text| memchr::memchr(0, text.as_bytes()).is_some());

@@ -25,7 +25,7 @@ use planck_common::NodeId;
 
 pub use events::all as whole_log;
 pub use races::assert_log_is_sound;
-pub use team::{Team, message};
+pub use team::{Team, message, save};
 
 use super::SessionStore;
 

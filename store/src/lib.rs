@@ -22,6 +22,7 @@ pub mod postgres;
 pub mod queue;
 mod records;
 mod refusal;
+mod row;
 pub mod sqlite;
 mod stored;
 mod unread;

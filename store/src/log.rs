@@ -1,5 +1,7 @@
 //! The log: the events of a session, in rows that are numbered without gaps.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use planck_common::{
     AgentId, InputId, NodeId, Seq, SessionId,
@@ -8,7 +10,7 @@ use planck_common::{
 };
 
 use super::{LogRow, NewInput, StoreError};
-use planck_agent::{Entry, Mark};
+use planck_agent::{Entry, Mark, Save};
 
 /// Appends to the logs of sessions, reads them in pages, and rewinds them.
 #[async_trait]
@@ -99,23 +101,55 @@ pub trait Log: Send + Sync {
     ) -> Result<RewindOutcome, StoreError>;
 }
 
-/// Rows, marks and puts of one agent, which are written completely or not at all.
+/// Saves of one agent, which are written completely or not at all.
 #[derive(Debug, Clone)]
 pub struct Batch {
     pub agent: AgentId,
     pub epoch: i64,
     /// The agent's last row before this batch.
     pub prev: Seq,
-    pub entries: Vec<Entry>,
-    /// The inputs of this agent that are consumed or ended.
-    pub marks: Vec<Mark>,
-    /// The inputs to put for other agents.
-    pub puts: Vec<NewInput>,
-    /// The tokens and the cost to add to the totals of the agent and the session. They are ignored
-    /// if the batch has no entries.
-    pub usage: Usage,
-    /// The agent's state once the batch is written.
-    pub state: AgentState,
+    /// The saves, in order. A batch has at least one.
+    pub saves: Vec<Arc<Save>>,
+}
+
+impl Batch {
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.saves.iter().flat_map(|save| &save.entries)
+    }
+
+    /// Returns the number of entries.
+    pub fn rows(&self) -> usize {
+        self.saves.iter().map(|save| save.entries.len()).sum()
+    }
+
+    /// Returns the changes of inputs of this agent.
+    pub fn marks(&self) -> impl Iterator<Item = &Mark> {
+        self.saves.iter().flat_map(|save| &save.marks)
+    }
+
+    /// Returns the inputs to put for other agents.
+    pub fn puts(&self) -> impl Iterator<Item = &NewInput> {
+        self.saves.iter().flat_map(|save| &save.puts)
+    }
+
+    /// Returns the tokens and the cost to add to the totals of the agent and the session. A batch
+    /// without rows adds nothing, because the store cannot recognise it when it is repeated.
+    pub fn usage(&self) -> Usage {
+        let mut sum = Usage::default();
+        if self.rows() > 0 {
+            for save in &self.saves {
+                sum += save.usage;
+            }
+        }
+        sum
+    }
+
+    /// Returns the agent's state once the batch is written.
+    pub fn state(&self) -> AgentState {
+        self.saves
+            .last()
+            .map_or(AgentState::Idle, |save| save.state)
+    }
 }
 
 /// The outcome of each batch of an append, and the session's totals after the append.

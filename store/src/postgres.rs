@@ -9,7 +9,6 @@ mod inbox;
 mod leases;
 mod log;
 mod records;
-mod rows;
 mod trial;
 mod turns;
 mod waits;
@@ -21,7 +20,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use self::{database::Database, rows::Columns};
+use self::database::{Database, reader};
 use super::{InboxBounds, SessionStore, StoreError};
 
 pub use trial::PostgresTrial;
@@ -119,7 +118,7 @@ impl PostgresStore {
 impl SessionStore for PostgresStore {
     async fn id(&self) -> Result<String, StoreError> {
         let found = sqlx::query("SELECT id FROM store");
-        Columns(&self.database.one(found).await?).get("id")
+        reader(&self.database.one(found).await?).text("id")
     }
 
     async fn close(&self) {

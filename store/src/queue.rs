@@ -2,41 +2,26 @@
 //! arrive meanwhile go into the next one. If the outcome of a statement is unknown, the queue sends
 //! the same statement again until the outcome is known.
 
-mod failures;
-mod statement;
 mod worker;
 
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
-use async_trait::async_trait;
-use planck_common::{AgentId, InputId, NodeId, Seq, SessionId, command::AgentState, usage::Usage};
+use planck_common::{AgentId, InputId, NodeId, Seq, SessionId, usage::Usage};
 use tokio::sync::{mpsc, oneshot};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Appended, Batch, LeaseRelease, Leases, Log, NewInput, StoreError};
-use failures::{Failures, SaveFailure};
-use planck_agent::{Entry, Mark};
+use super::{LeaseRelease, Leases, Log, StoreError};
+use planck_agent::Save;
 use worker::QueueWorker;
 
 /// How many requests can wait while a statement is in flight. Further callers wait until there is
 /// room.
 const PLACES: usize = 256;
-
-/// Rows, marks and puts of one agent, which are written completely or not at all. The queue adds
-/// `prev`, the number of the agent's last row.
-#[derive(Debug, Clone)]
-pub struct PendingSave {
-    pub agent: AgentId,
-    pub epoch: i64,
-    pub entries: Vec<Entry>,
-    pub marks: Vec<Mark>,
-    pub puts: Vec<NewInput>,
-    pub usage: Usage,
-    pub state: AgentState,
-}
 
 /// The numbers of the rows of a written save, and the session's totals.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,53 +55,49 @@ pub enum AppendError {
     Broken(String),
     #[error("agent {0} is not enrolled")]
     NotEnrolled(AgentId),
-    /// The queue was stopped. If the save was in flight, its outcome is unknown.
+    /// The task of the queue ended before it answered. If the save was in flight, its outcome is
+    /// unknown.
     #[error("the append queue is closed")]
     Closed,
 }
 
-/// The part of the store that the queue uses.
-#[async_trait]
-pub trait QueueStore: Send + Sync {
-    /// Appends batches, as described at [`Log::append`].
-    async fn send(
-        &self,
-        session: &SessionId,
-        node: &NodeId,
-        batches: &[Batch],
-    ) -> Result<Appended, StoreError>;
-
-    /// Releases leases, as described at [`Leases::release_all`].
-    async fn send_releases(
-        &self,
-        session: &SessionId,
-        releases: &[LeaseRelease],
-    ) -> Result<Vec<Result<(), StoreError>>, StoreError>;
+/// A failed save. Failures are numbered in their order, but the failure of an agent that is not
+/// enrolled has the number 0.
+#[derive(Debug, Clone)]
+struct SaveFailure {
+    number: u64,
+    error: AppendError,
 }
 
-#[async_trait]
-impl<S: Log + Leases + ?Sized> QueueStore for S {
-    async fn send(
-        &self,
-        session: &SessionId,
-        node: &NodeId,
-        batches: &[Batch],
-    ) -> Result<Appended, StoreError> {
-        self.append(session, node, batches).await
+/// The number of the latest failure that the writer of each agent's saves knows of. A save that was
+/// submitted before its writer knew of a failure was built on the failed save. Agents whose writer
+/// knows of no failure have no entry.
+#[derive(Debug, Default)]
+struct KnownFailures(Mutex<HashMap<AgentId, u64>>);
+
+impl KnownFailures {
+    fn latest(&self, agent: &AgentId) -> u64 {
+        self.lock().get(agent).copied().unwrap_or(0)
     }
 
-    async fn send_releases(
-        &self,
-        session: &SessionId,
-        releases: &[LeaseRelease],
-    ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
-        self.release_all(session, releases).await
+    fn add(&self, agent: &AgentId, number: u64) {
+        let mut known = self.lock();
+        let latest = known.entry(agent.clone()).or_default();
+        *latest = number.max(*latest);
+    }
+
+    fn forget(&self, agent: &AgentId) {
+        self.lock().remove(agent);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<AgentId, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 enum QueueRequest {
     Enroll { agent: AgentId, last_seq: Seq },
-    Append(Queued),
+    Append(QueuedSave),
     Release(QueuedRelease),
 }
 
@@ -126,85 +107,90 @@ struct QueuedRelease {
     reply: oneshot::Sender<Result<(), StoreError>>,
 }
 
-/// A save with the channel for its answer and the number of the agent's latest failure that its
-/// writer knew of when it submitted the save.
-struct Queued {
-    pending: PendingSave,
+struct QueuedSave {
+    agent: AgentId,
+    epoch: i64,
+    save: Arc<Save>,
+    writer: SaveWriter,
+}
+
+/// The writer of a save, who waits for the outcome.
+struct SaveWriter {
     reply: oneshot::Sender<Result<WrittenRows, SaveFailure>>,
+    /// The number of the agent's latest failure that the writer knew of when it submitted the save.
     knows: u64,
 }
 
-/// A handle to the append queue of one session on one node. Clones share the queue. The queue ends
-/// immediately when it is stopped, or once all handles are dropped and all saves are written.
+/// A handle to the append queue of one session on one node. Clones share the queue.
 #[derive(Debug, Clone)]
 pub struct AppendQueue {
-    orders: mpsc::Sender<QueueRequest>,
-    failures: Arc<Failures>,
+    requests: mpsc::Sender<QueueRequest>,
+    failures: Arc<KnownFailures>,
 }
 
 impl AppendQueue {
-    pub fn start<S: QueueStore + ?Sized + 'static>(
+    /// Returns a handle to a new queue, and the work of the queue, which the caller has to spawn.
+    /// The work ends once all handles are dropped and all saves are written.
+    pub fn new<S: Log + Leases + ?Sized + 'static>(
         store: Arc<S>,
         session: SessionId,
         node: NodeId,
-        tasks: &TaskTracker,
-        stop: CancellationToken,
-    ) -> Self {
-        let (orders, received) = mpsc::channel(PLACES);
-        let failures = Arc::new(Failures::default());
-        let worker = QueueWorker::new(store, session, node, received, failures.clone(), stop);
-        tasks.spawn(worker.run());
-        Self { orders, failures }
+    ) -> (Self, impl Future<Output = ()> + Send) {
+        let (requests, received) = mpsc::channel(PLACES);
+        let failures = Arc::new(KnownFailures::default());
+        let worker = QueueWorker {
+            store,
+            session,
+            node,
+            requests: received,
+            carried: None,
+            agents: HashMap::new(),
+            failures: Arc::clone(&failures),
+            failed: 0,
+        };
+        (Self { requests, failures }, worker.run())
     }
 
     /// Registers an agent of this node whose last row is `last_seq`, and forgets its earlier
     /// failures. The caller enrolls the agent each time it loads the agent, for example after a
     /// claim or a rewind.
     pub async fn enroll(&self, agent: AgentId, last_seq: Seq) -> Result<(), AppendError> {
-        self.orders
+        self.requests
             .send(QueueRequest::Enroll { agent, last_seq })
             .await
             .map_err(|_| AppendError::Closed)
     }
 
-    /// Submits a save. The queue writes it after all earlier saves of the same agent, even if the
-    /// receipt is dropped.
-    pub async fn submit(&self, pending: PendingSave) -> Result<Receipt, AppendError> {
+    /// Submits a save of an agent under an epoch of its lease. The queue writes it after all
+    /// earlier saves of the same agent, even if the receipt is dropped.
+    pub async fn submit(&self, agent: &AgentId, epoch: i64, save: Arc<Save>) -> Receipt {
         let (reply, outcome) = oneshot::channel();
-        let agent = pending.agent.clone();
-        let knows = self.failures.known_of(&agent);
-        self.orders
-            .send(QueueRequest::Append(Queued {
-                pending,
-                reply,
-                knows,
-            }))
-            .await
-            .map_err(|_| AppendError::Closed)?;
-        Ok(Receipt {
-            agent,
+        let knows = self.failures.latest(agent);
+        let queued = QueuedSave {
+            agent: agent.clone(),
+            epoch,
+            save,
+            writer: SaveWriter { reply, knows },
+        };
+        // If the queue is closed, this drops `reply`, and the receipt says so.
+        let _ = self.requests.send(QueueRequest::Append(queued)).await;
+        Receipt {
+            agent: agent.clone(),
             outcome,
-            failures: self.failures.clone(),
-        })
-    }
-
-    /// Submits a save and returns its outcome.
-    pub async fn append(&self, pending: PendingSave) -> Result<WrittenRows, AppendError> {
-        self.submit(pending).await?.outcome().await
+            failures: Arc::clone(&self.failures),
+        }
     }
 
     /// Releases a lease after all earlier saves of its agent. Releases that wait in the queue share
     /// a statement, which is sent once: after an error, a sweep finds the leases that are still
     /// held.
     pub async fn release(&self, release: LeaseRelease) -> Result<(), StoreError> {
-        let closed = || StoreError::Away(AppendError::Closed.to_string());
         let (reply, result) = oneshot::channel();
         let queued = QueuedRelease { release, reply };
-        self.orders
-            .send(QueueRequest::Release(queued))
+        let _ = self.requests.send(QueueRequest::Release(queued)).await;
+        result
             .await
-            .map_err(|_| closed())?;
-        result.await.unwrap_or_else(|_| Err(closed()))
+            .unwrap_or_else(|_| Err(StoreError::Away(AppendError::Closed.to_string())))
     }
 }
 
@@ -213,16 +199,17 @@ impl AppendQueue {
 pub struct Receipt {
     agent: AgentId,
     outcome: oneshot::Receiver<Result<WrittenRows, SaveFailure>>,
-    failures: Arc<Failures>,
+    failures: Arc<KnownFailures>,
 }
 
 impl Receipt {
-    /// Waits for the outcome. Outcomes of one agent arrive in the order of its saves.
-    pub async fn outcome(self) -> Result<WrittenRows, AppendError> {
-        match self.outcome.await {
+    /// Waits for the outcome, which is returned once. Outcomes of one agent arrive in the order of
+    /// its saves. If the call is cancelled, it may be repeated.
+    pub async fn outcome(&mut self) -> Result<WrittenRows, AppendError> {
+        match (&mut self.outcome).await {
             Ok(Ok(written)) => Ok(written),
             Ok(Err(failure)) => {
-                self.failures.is_known(&self.agent, failure.number);
+                self.failures.add(&self.agent, failure.number);
                 Err(failure.error)
             }
             Err(_) => Err(AppendError::Closed),

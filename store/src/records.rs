@@ -84,6 +84,26 @@ pub trait SessionRecords: Send + Sync {
         &self,
         session: &SessionId,
         text: &str,
+    ) -> Result<Vec<AgentRecord>, StoreError> {
+        let mut found = self.agents_named(session, text).await?;
+        if !found.iter().any(AgentRecord::is_there) {
+            found.extend(self.agents_of_type(session, text).await?);
+        }
+        Ok(found)
+    }
+
+    /// Returns the agents with this id or name, at most one of each.
+    async fn agents_named(
+        &self,
+        session: &SessionId,
+        id_or_name: &str,
+    ) -> Result<Vec<AgentRecord>, StoreError>;
+
+    /// Returns at most [`NAMESAKES`] agents of a type, with the stopped ones last.
+    async fn agents_of_type(
+        &self,
+        session: &SessionId,
+        r#type: &str,
     ) -> Result<Vec<AgentRecord>, StoreError>;
 
     /// Records new members of a session, each with its first task, and leases them to `node` at

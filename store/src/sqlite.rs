@@ -4,7 +4,6 @@
 mod adopt;
 mod baselines;
 mod db;
-mod decode;
 mod fault;
 mod files;
 mod folder;

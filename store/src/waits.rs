@@ -2,10 +2,10 @@
 
 use async_trait::async_trait;
 use planck_common::{
-    AgentId, CallId, NodeId, Seq, SessionId, Timestamp,
+    AgentId, CallId, NodeId, SessionId, Timestamp,
     command::{ListWaits, WaitRow, Waits as WaitPage},
     permission::Rule,
-    wait::{WaitAnswer, WaitDecision, WaitOpened, WaitScope, WaitState},
+    wait::{WaitAnswer, WaitDecision, WaitScope, WaitState},
 };
 
 use super::StoreError;
@@ -98,72 +98,8 @@ pub struct SessionRule {
     pub by: Option<String>,
 }
 
-/// A row of the table `waits`, with the body of the log row that opened the wait.
-#[derive(Debug)]
-pub struct StoredWait<'a> {
-    pub id: CallId,
-    pub session: SessionId,
-    pub agent: AgentId,
-    pub seq: Seq,
-    pub state: WaitState,
-    pub opened_at: Timestamp,
-    pub body: &'a str,
-    pub answer: Option<&'a str>,
-}
-
 /// A wait with the answer that the store has, if there is one.
 pub type WaitAndAnswer = (WaitRow, Option<WaitAnswer>);
-
-impl StoredWait<'_> {
-    /// Parses the body and the answer. The error says what is malformed.
-    pub fn parse(self) -> Result<WaitAndAnswer, String> {
-        let opened: WaitOpened = serde_json::from_str(self.body)
-            .map_err(|error| format!("malformed body of wait {}: {error}", self.id))?;
-        let answer = self
-            .answer
-            .map(|text| parse_answer(&self.id, text, self.opened_at, opened.expires_at))
-            .transpose()?;
-        let said = answer.as_ref();
-        let withdrawn = (self.state == WaitState::Withdrawn).then_some(WaitDecision::Withdrawn);
-        let row = WaitRow {
-            id: self.id,
-            session_id: self.session,
-            agent_id: self.agent,
-            seq: self.seq,
-            kind: opened.kind,
-            state: self.state,
-            title: opened.title,
-            request: opened.request,
-            digest: opened.digest,
-            options: opened.options,
-            schema: opened.schema,
-            rule: opened.rule,
-            opened_at: self.opened_at,
-            expires_at: opened.expires_at,
-            decision: said.map(|answer| answer.decision).or(withdrawn),
-            reason: said.and_then(|answer| answer.reason.clone()),
-            answered_by: said.and_then(|answer| answer.by.clone()),
-            answered_at: said.map(|answer| answer.at),
-        };
-        Ok((row, answer))
-    }
-}
-
-/// Parses the answer of a wait. The error says what is malformed. The reason of an expired wait
-/// says how long it was open, which the statement that expires waits does not write.
-pub fn parse_answer(
-    wait: &CallId,
-    text: &str,
-    opened_at: Timestamp,
-    expires_at: Option<Timestamp>,
-) -> Result<WaitAnswer, String> {
-    let mut answer: WaitAnswer = serde_json::from_str(text)
-        .map_err(|error| format!("malformed answer of wait {wait}: {error}"))?;
-    if answer.decision == WaitDecision::Expired {
-        answer.reason = Some(nobody_answered(opened_at, expires_at));
-    }
-    Ok(answer)
-}
 
 /// Returns why an expired wait has no answer.
 pub fn nobody_answered(opened_at: Timestamp, expires_at: Option<Timestamp>) -> String {

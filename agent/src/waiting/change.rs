@@ -8,19 +8,18 @@ use planck_common::{
     event::Event,
     wait::{ProtectedChange, WaitAnswer, WaitDecision, WaitKind, WaitOpened},
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{
     Decided,
-    opening::{one_line, raw},
+    events::{one_line, raw},
 };
 use crate::{
     Agent, StepEffects, Ticket, digest,
     outcome::{ABORTED, CallEnd, ToolOutcome},
-    phase::Turn,
-    round::{CallNames, HeldResult, Round, remarked},
+    phase::{Turn, TurnEnding},
+    round::{Call, CallNames, HeldResult, OpenWait, Round, remarked},
     saves::Rows,
-    turn::TurnEnding,
 };
 
 /// Why the calls of a turn are cancelled if a person does not keep its changes.
@@ -56,11 +55,10 @@ impl Agent {
             duration_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
         });
         turn.responded.extend(outcome.responded);
-        if let Some(call) = round.runs(ticket) {
-            let opened = self.change_question(call, &outcome.changes, result.as_ref(), step);
-            let (id, digest) = (opened.id.clone(), opened.digest.clone());
+        if let Some(call) = round.running_call(ticket) {
+            let opened = self.change_question(&call.names, &outcome.changes, result.as_ref(), step);
+            call.wait(&opened);
             rows.event(&Event::WaitOpened(opened));
-            round.hold(ticket, id, digest, result);
         }
         self.run(turn, round, Vec::new(), rows, step);
     }
@@ -100,10 +98,10 @@ impl Agent {
 }
 
 /// Returns what an answer makes of a call that waits because of changes.
-pub(super) fn meaning(wait: &super::OpenWait, answer: &WaitAnswer) -> Decided {
+pub(super) fn meaning(call: &Call, wait: &OpenWait, answer: &WaitAnswer) -> Decided {
     match (answer.decision, &wait.result) {
         (WaitDecision::Allow, Some(HeldResult { text, error, .. })) => Decided::End {
-            text: remarked(text.clone(), wait.remark.as_deref()),
+            text: remarked(text.clone(), call.remark.as_deref()),
             error: *error,
         },
         (WaitDecision::Allow, None) => Decided::RunHeld,
@@ -124,15 +122,4 @@ pub(super) fn meaning(wait: &super::OpenWait, answer: &WaitAnswer) -> Decided {
 pub(super) fn not_kept() -> (&'static str, TurnEnding) {
     let reason = Some(NOT_KEPT.to_owned());
     (NOT_KEPT, TurnEnding::Aborted { reason })
-}
-
-/// Returns the result that a wait about changes keeps, or `None` if its call did not run.
-pub(crate) fn held_result(wait: &WaitOpened) -> Option<HeldResult> {
-    #[derive(Deserialize)]
-    struct Request {
-        result: Option<HeldResult>,
-    }
-    let is_change = wait.kind == WaitKind::Change;
-    let request = is_change.then(|| serde_json::from_str::<Request>(wait.request.get()).ok());
-    request.flatten()?.result
 }

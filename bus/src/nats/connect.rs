@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::{
     link::{LinkEvents, NatsLink},
     replies::ReplyGuard,
-    request::{Ask, Outgoing},
+    request::{Outgoing, exchange},
 };
 use crate::{BusError, OutboxLimits};
 
@@ -332,16 +332,8 @@ pub async fn check_jetstream(link: &NatsLink) -> Result<(), BusError> {
         headers: None,
         body: bytes::Bytes::new(),
     }];
-    let deadline = Instant::now() + JETSTREAM;
-    let ask = Ask {
-        link,
-        messages: &messages,
-        name: "JetStream",
-        deadline,
-        patience: JETSTREAM,
-        fits: |_| true,
-    };
-    let answer = ask.once().await.map_err(|error| match error {
+    let answer = exchange(link, &messages, "JetStream", JETSTREAM, |_| true).await;
+    let answer = answer.map_err(|error| match error {
         BusError::NoResponders(_) => no_jetstream("it does not answer"),
         BusError::TimedOut { .. } => {
             BusError::Away("JetStream does not answer; it may be electing a leader".into())

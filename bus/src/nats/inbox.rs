@@ -1,5 +1,5 @@
-//! Receives the replies to all streamed requests through one subscription. A subscription for each
-//! request would cost more than the call of a sidecar itself.
+//! Receives the replies to all requests through one subscription. A subscription for each request
+//! would cost more than the call of a sidecar itself.
 
 use std::{
     collections::HashMap,
@@ -17,12 +17,14 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
+use super::link::Denials;
+
 /// The maximum number of unread replies to one request. If more arrive, the stream of replies ends,
 /// because its reader could not notice a missing reply.
 const ROOM: usize = 4096;
 
-/// A subscription for the replies to streamed requests. It ends when the link and the last request
-/// that use it are dropped.
+/// A subscription for the replies to requests. It ends when the server refuses it, or when the link
+/// and the last request that use it are dropped.
 pub struct ReplyInbox {
     /// The subject of the subscription.
     pub subject: String,
@@ -30,10 +32,11 @@ pub struct ReplyInbox {
     stem: String,
     channels: Arc<Channels>,
     last: AtomicU64,
-    reading: AbortOnDropHandle<()>,
+    _reading: AbortOnDropHandle<()>,
 }
 
-type Channels = Mutex<HashMap<u64, Sender<Message>>>;
+/// The senders of the open channels, or `None` once no more replies arrive.
+type Channels = Mutex<Option<HashMap<u64, Sender<Message>>>>;
 
 /// The receiver of the replies to one request.
 pub struct ReplyChannel {
@@ -45,26 +48,43 @@ pub struct ReplyChannel {
 
 impl ReplyInbox {
     /// Subscribes, and reads the replies on `runtime`, which must be the runtime of the connection.
-    pub async fn start(client: &Client, runtime: &Handle) -> Result<Arc<Self>, SubscribeError> {
+    /// `denials` are the refusals of the server from now on.
+    pub async fn start(
+        client: &Client,
+        mut denials: Denials,
+        runtime: &Handle,
+    ) -> Result<Arc<Self>, SubscribeError> {
         let stem = client.new_inbox();
         let subject = format!("{stem}.*");
         let messages = client.subscribe(subject.clone()).await?;
-        let channels: Arc<Channels> = Arc::default();
-        let reading = AbortOnDropHandle::new(runtime.spawn(read(messages, Arc::clone(&channels))));
+        let channels = Arc::new(Channels::new(Some(HashMap::new())));
+        let (own, to) = ([subject.clone()], Arc::clone(&channels));
+        let reading = runtime.spawn(async move {
+            tokio::select! {
+                () = read(messages, &to) => {}
+                _refused = denials.of(&own) => {}
+            }
+            *lock(&to) = None;
+        });
         Ok(Arc::new(Self {
             subject,
             stem,
             channels,
             last: AtomicU64::new(0),
-            reading,
+            _reading: AbortOnDropHandle::new(reading),
         }))
+    }
+
+    /// Returns whether no more replies arrive.
+    pub fn is_closed(&self) -> bool {
+        lock(&self.channels).is_none()
     }
 
     pub fn channel(self: Arc<Self>) -> ReplyChannel {
         let number = self.last.fetch_add(1, Ordering::Relaxed);
         let (sender, messages) = channel(ROOM);
-        if !self.reading.is_finished() {
-            lock(&self.channels).insert(number, sender);
+        if let Some(channels) = lock(&self.channels).as_mut() {
+            channels.insert(number, sender);
         }
         ReplyChannel {
             subject: format!("{}.{number}", self.stem),
@@ -85,11 +105,13 @@ impl ReplyChannel {
 
 impl Drop for ReplyChannel {
     fn drop(&mut self) {
-        lock(&self.inbox.channels).remove(&self.number);
+        if let Some(channels) = lock(&self.inbox.channels).as_mut() {
+            channels.remove(&self.number);
+        }
     }
 }
 
-async fn read(mut messages: Subscriber, channels: Arc<Channels>) {
+async fn read(mut messages: Subscriber, channels: &Channels) {
     while let Some(message) = messages.next().await {
         let Some(number) = message
             .subject
@@ -99,7 +121,10 @@ async fn read(mut messages: Subscriber, channels: Arc<Channels>) {
         else {
             continue;
         };
-        let mut channels = lock(&channels);
+        let mut channels = lock(channels);
+        let Some(channels) = channels.as_mut() else {
+            return;
+        };
         if channels
             .get(&number)
             .is_some_and(|channel| channel.try_send(message).is_err())
@@ -107,9 +132,8 @@ async fn read(mut messages: Subscriber, channels: Arc<Channels>) {
             channels.remove(&number);
         }
     }
-    lock(&channels).clear();
 }
 
-fn lock(channels: &Channels) -> MutexGuard<'_, HashMap<u64, Sender<Message>>> {
+fn lock(channels: &Channels) -> MutexGuard<'_, Option<HashMap<u64, Sender<Message>>>> {
     channels.lock().unwrap_or_else(PoisonError::into_inner)
 }

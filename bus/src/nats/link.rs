@@ -2,7 +2,7 @@
 //! the server refused.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -29,9 +29,9 @@ pub struct NatsLink {
     pub client: Client,
     pub events: Arc<LinkEvents>,
     pub replies: ReplyGuard,
-    /// The subscription for the replies to streamed requests, made when it is first needed, because
-    /// an observer may not be allowed to have one.
-    inbox: OnceCell<Arc<ReplyInbox>>,
+    /// The subscription for the replies to requests. It is made when it is first needed, because an
+    /// observer may not be allowed to have one, and made again after the server refused it.
+    inbox: Mutex<Arc<OnceCell<Arc<ReplyInbox>>>>,
     /// The runtime on which the inbox is read, whichever task needs it first.
     runtime: Handle,
 }
@@ -115,13 +115,13 @@ pub struct Denials(broadcast::Receiver<String>);
 
 impl Denials {
     /// Waits until the server refuses an operation on one of these subjects, and returns the error.
-    pub async fn of(&mut self, subjects: &[&str]) -> BusError {
+    pub async fn of(&mut self, subjects: &[impl AsRef<str>]) -> BusError {
         loop {
             match self.0.recv().await {
                 Ok(text)
                     if subjects
                         .iter()
-                        .any(|subject| text.contains(&format!("\"{subject}\""))) =>
+                        .any(|subject| text.contains(&format!("\"{}\"", subject.as_ref()))) =>
                 {
                     return BusError::Denied(denial(&text));
                 }
@@ -139,17 +139,23 @@ impl NatsLink {
             client,
             events,
             replies,
-            inbox: OnceCell::new(),
+            inbox: Mutex::default(),
             runtime: Handle::current(),
         }
     }
 
-    /// Returns the subscription for the replies to streamed requests, and makes it at the first
-    /// call.
+    /// Returns the subscription for the replies to requests, and makes it if there is none.
     pub async fn inbox(&self) -> Result<Arc<ReplyInbox>, BusError> {
-        let started = self
-            .inbox
-            .get_or_try_init(|| ReplyInbox::start(&self.client, &self.runtime))
+        let cell = {
+            let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+            if inbox.get().is_some_and(|inbox| inbox.is_closed()) {
+                *inbox = Arc::default();
+            }
+            Arc::clone(&inbox)
+        };
+        let denials = self.events.denials();
+        let started = cell
+            .get_or_try_init(|| ReplyInbox::start(&self.client, denials, &self.runtime))
             .await;
         started
             .cloned()

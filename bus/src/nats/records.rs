@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use self::reply::{StreamMessage, WriteAck};
 use super::{
     link::NatsLink,
-    request::{Ask, LINK_PATIENCE, Outgoing},
+    request::{LINK_PATIENCE, Outgoing, exchange},
 };
 use crate::{
     BusError,
@@ -130,16 +130,10 @@ impl NatsRecords {
         messages: &[Outgoing],
         patience: Duration,
     ) -> Result<Bytes, BusError> {
-        let deadline = Instant::now() + patience;
-        let ask = Ask {
-            link: &self.link,
-            messages,
-            name,
-            deadline,
-            patience,
-            fits: |reply| !reply.is_empty(),
-        };
-        ask.once().await
+        exchange(&self.link, messages, name, patience, |reply| {
+            !reply.is_empty()
+        })
+        .await
     }
 
     /// Waits for the link, because a message sent over a link that is down would be written when

@@ -22,7 +22,7 @@ use tokio_util::{
 };
 use tracing::Span;
 
-use super::{link::NatsLink, request::round_trip, service::NodeService};
+use super::{link::NatsLink, service::NodeService, subscribe::round_trip};
 use crate::{
     BusError, CommandHandler, ServiceGuard,
     answering::{Answering, Reply},

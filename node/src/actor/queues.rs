@@ -7,8 +7,6 @@ use std::{
 };
 
 use planck_common::{NodeId, SessionId};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
-
 use planck_store::{SessionStore, queue::AppendQueue};
 
 #[derive(Clone)]
@@ -17,7 +15,6 @@ pub struct Queues(Arc<QueuesInner>);
 struct QueuesInner {
     store: Arc<dyn SessionStore>,
     node: NodeId,
-    tasks: TaskTracker,
     open: Mutex<HashMap<SessionId, OpenQueue>>,
 }
 
@@ -38,7 +35,6 @@ impl Queues {
         Self(Arc::new(QueuesInner {
             store,
             node,
-            tasks: TaskTracker::new(),
             open: Mutex::default(),
         }))
     }
@@ -61,17 +57,10 @@ impl Queues {
     }
 
     fn start(&self, session: &SessionId) -> AppendQueue {
-        let QueuesInner {
-            store, node, tasks, ..
-        } = &*self.0;
-        AppendQueue::start(
-            Arc::clone(store),
-            session.clone(),
-            node.clone(),
-            tasks,
-            // A queue of a node ends only with its last handle.
-            CancellationToken::new(),
-        )
+        let QueuesInner { store, node, .. } = &*self.0;
+        let (queue, work) = AppendQueue::new(Arc::clone(store), session.clone(), node.clone());
+        tokio::spawn(work);
+        queue
     }
 
     fn release(&self, session: &SessionId) {

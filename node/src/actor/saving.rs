@@ -1,10 +1,9 @@
 //! Saves the rows of the log that an agent decides on, and publishes them as events after the
 //! commit.
 
-use std::time::Instant;
+use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use futures_util::{StreamExt, future::BoxFuture, stream::FuturesOrdered};
 use planck_common::{
     Seq,
     envelope::{RowPosition, Writer},
@@ -12,12 +11,12 @@ use planck_common::{
 
 use super::queues::QueueHold;
 use crate::{
-    agent::{Entry, Input, Mark, Save, Ticket, Unstorable, input::Saved},
+    agent::{Entry, Input, Save, Unstorable, input::Saved},
     bus::{Bus, Published},
 };
 use planck_store::{
     LeaseRelease, StoreError,
-    queue::{AppendError, PendingSave, Receipt, WrittenRows},
+    queue::{AppendError, Receipt, WrittenRows},
 };
 use planck_telemetry::metrics;
 
@@ -25,15 +24,14 @@ use planck_telemetry::metrics;
 pub struct Saves {
     pub writer: Writer,
     hold: QueueHold,
-    under_way: FuturesOrdered<BoxFuture<'static, Attempt>>,
+    /// The saves in flight, in order.
+    in_flight: VecDeque<SaveInFlight>,
 }
 
-/// A save, with the outcome of writing it.
-struct Attempt {
-    ticket: Ticket,
-    entries: Vec<Entry>,
-    marks: Vec<Mark>,
-    result: Result<WrittenRows, AppendError>,
+struct SaveInFlight {
+    save: Arc<Save>,
+    since: Instant,
+    receipt: Receipt,
 }
 
 /// Why an agent cannot continue on this node.
@@ -51,63 +49,28 @@ pub enum ActorLost {
     Unreadable(serde_json::Error),
 }
 
-async fn settle(
-    ticket: Ticket,
-    entries: Vec<Entry>,
-    marks: Vec<Mark>,
-    receipt: Result<Receipt, AppendError>,
-) -> Attempt {
-    let result = match receipt {
-        Ok(receipt) => receipt.outcome().await,
-        Err(error) => Err(error),
-    };
-    Attempt {
-        ticket,
-        entries,
-        marks,
-        result,
-    }
-}
-
 impl Saves {
     pub fn new(writer: Writer, hold: QueueHold) -> Self {
         Self {
             writer,
             hold,
-            under_way: FuturesOrdered::new(),
+            in_flight: VecDeque::new(),
         }
     }
 
     /// Submits a save to the session's queue.
     pub async fn begin(&mut self, save: Save) {
-        let Save {
-            ticket,
-            entries,
-            marks,
-            puts,
-            usage,
-            state,
-            beside: _,
-        } = save;
-        let pending = PendingSave {
-            agent: self.writer.agent_id.clone(),
-            epoch: self.writer.epoch,
-            entries: entries.clone(),
-            marks: marks.clone(),
-            puts,
-            usage,
-            state,
-        };
-        let since = Instant::now();
-        let receipt = self.hold.queue.submit(pending).await;
-        let attempt = async move {
-            let attempt = settle(ticket, entries, marks, receipt).await;
-            if attempt.result.is_ok() {
-                metrics::meters().saved(since.elapsed());
-            }
-            attempt
-        };
-        self.under_way.push_back(Box::pin(attempt));
+        let (save, since) = (Arc::new(save), Instant::now());
+        let Writer {
+            agent_id, epoch, ..
+        } = &self.writer;
+        let queue = &self.hold.queue;
+        let receipt = queue.submit(agent_id, *epoch, Arc::clone(&save)).await;
+        self.in_flight.push_back(SaveInFlight {
+            save,
+            since,
+            receipt,
+        });
     }
 
     /// Releases the agent's lease. The caller has to ensure that no save is in flight.
@@ -122,37 +85,35 @@ impl Saves {
 
     /// Frees memory. The caller has to ensure that no save is in flight.
     pub fn rest(&mut self) {
-        self.under_way = FuturesOrdered::new();
+        self.in_flight = VecDeque::new();
     }
 
     /// Returns whether no save is in flight, so that all decisions are committed.
     pub fn is_idle(&self) -> bool {
-        self.under_way.is_empty()
+        self.in_flight.is_empty()
     }
 
     /// Waits for the oldest save in flight, and publishes its events if it is committed. Never
     /// returns if no save is in flight.
     pub async fn next(&mut self, bus: &dyn Bus) -> Result<Input, ActorLost> {
-        let Some(Attempt {
-            ticket,
-            entries,
-            marks,
-            result,
-        }) = self.under_way.next().await
-        else {
+        let Some(oldest) = self.in_flight.front_mut() else {
             return std::future::pending().await;
         };
+        let result = oldest.receipt.outcome().await;
+        let (save, since) = (Arc::clone(&oldest.save), oldest.since);
+        self.in_flight.pop_front();
         match result {
             Ok(written) => {
-                self.publish(bus, &entries, &written);
+                metrics::meters().saved(since.elapsed());
+                self.publish(bus, &save.entries, &written);
                 Ok(Input::Saved(Saved {
-                    save: ticket,
+                    save: save.ticket,
                     seqs: written.seqs,
                     session: written.session_totals,
                 }))
             }
             Err(AppendError::InputsGone(inputs)) => Ok(Input::Gone {
-                save: ticket,
+                save: save.ticket,
                 inputs,
             }),
             Err(AppendError::StaleEpoch) => {
@@ -160,7 +121,7 @@ impl Saves {
                 Err(ActorLost::StaleEpoch)
             }
             Err(AppendError::Refused(why)) => {
-                Err(ActorLost::Unstorable(Unstorable::new(&why, &marks)))
+                Err(ActorLost::Unstorable(Unstorable::new(&why, &save.marks)))
             }
             Err(
                 error

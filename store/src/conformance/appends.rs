@@ -46,14 +46,15 @@ pub async fn a_batch_sent_again_is_not_doubled(world: &dyn World) {
     let team = Team::start(world, 2).await;
     let input = team.prompt(0);
     team.put(&input).await;
-    let batch = Batch {
-        marks: vec![consumed(&input, 1)],
-        usage: Usage {
-            input_tokens: 5,
-            ..Usage::default()
-        },
-        ..team.batch(0, 0, vec![turn_start(1), message("do it")])
-    };
+    let batch = team
+        .batch(0, 0, vec![turn_start(1), message("do it")])
+        .with(|save| {
+            save.marks = vec![consumed(&input, 1)];
+            save.usage = Usage {
+                input_tokens: 5,
+                ..Usage::default()
+            };
+        });
     let both = [batch.clone(), team.batch(1, 0, warnings(1))];
     let first = team
         .store
@@ -138,10 +139,8 @@ pub async fn a_gone_input_stops_its_batch_only(world: &dyn World) {
         .map(|input| consumed(input, 1))
         .to_vec();
     let batches = [
-        Batch {
-            marks,
-            ..team.batch(0, 0, vec![turn_start(1)])
-        },
+        team.batch(0, 0, vec![turn_start(1)])
+            .with(|save| save.marks = marks),
         team.batch(1, 0, warnings(1)),
     ];
     let done = team
@@ -165,23 +164,21 @@ pub async fn a_gone_input_stops_its_batch_only(world: &dyn World) {
         .unwrap();
     assert_eq!(left.turn, None);
 
-    team.write(Batch {
-        marks: vec![consumed(&there, 1)],
-        ..team.batch(0, 0, vec![turn_start(1)])
-    })
+    team.write(
+        team.batch(0, 0, vec![turn_start(1)])
+            .with(|save| save.marks = vec![consumed(&there, 1)]),
+    )
     .await;
-    let twice = Batch {
-        marks: vec![consumed(&there, 2)],
-        ..team.batch(0, 2, vec![turn_start(2)])
-    };
+    let twice = team
+        .batch(0, 2, vec![turn_start(2)])
+        .with(|save| save.marks = vec![consumed(&there, 2)]);
     assert_eq!(
         team.append(twice).await,
         BatchOutcome::InputsGone(vec![there.id.clone()])
     );
-    let not_its_own = Batch {
-        marks: vec![ended(&there, "stopped", None)],
-        ..team.batch(1, 1, warnings(1))
-    };
+    let not_its_own = team
+        .batch(1, 1, warnings(1))
+        .with(|save| save.marks = vec![ended(&there, "stopped", None)]);
     assert_eq!(
         team.append(not_its_own).await,
         BatchOutcome::InputsGone(vec![there.id])
@@ -193,20 +190,20 @@ pub async fn consuming_and_ending_are_marked(world: &dyn World) {
     let (asked, at_once) = (team.said_by(1, 0, InputKind::Question), team.prompt(0));
     team.put(&asked).await;
     team.put(&at_once).await;
-    team.write(Batch {
-        marks: vec![consumed(&asked, 1)],
-        ..team.batch(0, 0, vec![turn_start(1)])
-    })
+    team.write(
+        team.batch(0, 0, vec![turn_start(1)])
+            .with(|save| save.marks = vec![consumed(&asked, 1)]),
+    )
     .await;
     let marks = vec![
         ended(&asked, "completed", Some("42")),
         consumed(&at_once, 1),
         ended(&at_once, "completed", None),
     ];
-    team.write(Batch {
-        marks,
-        ..team.batch(0, 1, vec![turn_end(1)])
-    })
+    team.write(
+        team.batch(0, 1, vec![turn_end(1)])
+            .with(|save| save.marks = marks),
+    )
     .await;
     for (id, answer) in [(&asked.id, Some("42")), (&at_once.id, None)] {
         let input = team.store.input(&team.session, id).await.unwrap().unwrap();
@@ -232,20 +229,18 @@ pub async fn a_batch_without_rows_can_be_sent_again(world: &dyn World) {
     let team = Team::start(world, 1).await;
     let input = team.prompt(0);
     team.put(&input).await;
-    let batch = Batch {
-        marks: vec![ended(&input, "busy", None)],
-        ..team.batch(0, 0, vec![])
-    };
+    let batch = team
+        .batch(0, 0, vec![])
+        .with(|save| save.marks = vec![ended(&input, "busy", None)]);
     for _ in 0..2 {
         assert_eq!(
             team.append(batch.clone()).await,
             BatchOutcome::Written(vec![])
         );
     }
-    let other = Batch {
-        marks: vec![ended(&input, "stopped", None)],
-        ..team.batch(0, 0, vec![])
-    };
+    let other = team
+        .batch(0, 0, vec![])
+        .with(|save| save.marks = vec![ended(&input, "stopped", None)]);
     assert_eq!(
         team.append(other).await,
         BatchOutcome::InputsGone(vec![input.id.clone()])
@@ -268,14 +263,14 @@ pub async fn puts_go_with_their_batch(world: &dyn World) {
         .release(&team.session, &team.agents[2], 1, true)
         .await
         .unwrap();
-    let batch = Batch {
-        puts: vec![task.clone(), to_stopped.clone()],
-        ..team.batch(0, 0, warnings(2))
-    };
+    let batch = team
+        .batch(0, 0, warnings(2))
+        .with(|save| save.puts = vec![task.clone(), to_stopped.clone()]);
     let stale = Batch {
         epoch: 7,
-        puts: vec![team.said_by(0, 1, InputKind::Task)],
-        ..team.batch(0, 0, warnings(1))
+        ..team
+            .batch(0, 0, warnings(1))
+            .with(|save| save.puts = vec![team.said_by(0, 1, InputKind::Task)])
     };
     assert_eq!(team.append(stale).await, BatchOutcome::StaleEpoch);
     for _ in 0..2 {
@@ -317,9 +312,9 @@ pub async fn usage_is_added_once(world: &dyn World) {
         cache_write_tokens: 4000,
         cost_usd: 0.1,
     };
-    let batches = [0, 1].map(|agent| Batch {
-        usage,
-        ..team.batch(agent, 0, warnings(2))
+    let batches = [0, 1].map(|agent| {
+        team.batch(agent, 0, warnings(2))
+            .with(|save| save.usage = usage)
     });
     for _ in 0..2 {
         let done = team
@@ -329,10 +324,9 @@ pub async fn usage_is_added_once(world: &dyn World) {
             .unwrap();
         assert_eq!(done.session, usage + usage);
     }
-    let third = Batch {
-        usage,
-        ..team.batch(1, 4, warnings(1))
-    };
+    let third = team
+        .batch(1, 4, warnings(1))
+        .with(|save| save.usage = usage);
     let done = team
         .store
         .append(&team.session, &team.node, &[third])
@@ -364,10 +358,10 @@ pub async fn the_state_is_that_of_the_batch(world: &dyn World) {
         AgentState::Idle,
     ];
     for (prev, state) in (0..).zip(states) {
-        team.write(Batch {
-            state,
-            ..team.batch(0, prev, warnings(1))
-        })
+        team.write(
+            team.batch(0, prev, warnings(1))
+                .with(|save| save.state = state),
+        )
         .await;
         assert_eq!(team.record(0).await.state, state);
     }

@@ -12,7 +12,7 @@ use super::{
     World,
     team::{Team, entry, new_session, turn_end, turn_start, warnings},
 };
-use crate::{Batch, glance};
+use crate::glance;
 use planck_agent::Entry;
 
 fn said(role: MessageRole, parts: Vec<Part>) -> Entry {
@@ -50,10 +50,9 @@ pub async fn a_list_says_what_sessions_are_about(world: &dyn World) {
     assert_eq!(texts(&new), [None; 3], "nothing was said");
 
     let task = vec![turn_start(1), asked("a task"), answered("a worker")];
-    let done = Batch {
-        state: AgentState::Idle,
-        ..team.batch(1, 0, task)
-    };
+    let done = team
+        .batch(1, 0, task)
+        .with(|save| save.state = AgentState::Idle);
     team.write(done).await;
     let call: Part = serde_json::from_value(
         json!({"type": "tool_call", "id": "x", "call_id": "x", "name": "read",
@@ -67,13 +66,12 @@ pub async fn a_list_says_what_sessions_are_about(world: &dyn World) {
         said(MessageRole::Assistant, vec![call]),
         said(MessageRole::User, vec![Part::text("and now?")]),
     ];
-    let priced = Batch {
-        usage: Usage {
+    let priced = team.batch(0, 0, entries).with(|save| {
+        save.usage = Usage {
             cost_usd: 0.25,
             ..Usage::default()
-        },
-        ..team.batch(0, 0, entries)
-    };
+        }
+    });
     let seqs = team.write(priced).await;
     let now = row(&team).await;
     assert_eq!(now.cost_usd, 0.25);
@@ -82,9 +80,9 @@ pub async fn a_list_says_what_sessions_are_about(world: &dyn World) {
 
     let error =
         json!({"reason": "status\n400", "code": "provider", "retryable": false, "inputs": []});
-    let ended = |entries| Batch {
-        state: AgentState::Idle,
-        ..team.batch(0, seqs[4], entries)
+    let ended = |entries| {
+        team.batch(0, seqs[4], entries)
+            .with(|save| save.state = AgentState::Idle)
     };
     let failed = ended(vec![entry(EventKind::Error, 1, error.to_string())]);
     team.write(failed).await;

@@ -10,7 +10,7 @@ use super::{
     World,
     team::{Team, consumed, new_session, tick, turn_start, warnings},
 };
-use crate::{Batch, InputOutcome, NewInput, PutResult, StoreError, Stray, TaskRecord};
+use crate::{InputOutcome, NewInput, PutResult, StoreError, Stray, TaskRecord};
 
 pub async fn a_put_is_idempotent(world: &dyn World) {
     let team = Team::start(world, 2).await;
@@ -122,10 +122,10 @@ pub async fn an_inbox_is_bounded_by_bytes(world: &dyn World) {
     );
     team.put(&team.prompt(0)).await;
     team.put(&team.prompt(1)).await;
-    team.write(Batch {
-        marks: vec![consumed(&put[0], 1)],
-        ..team.batch(0, 0, vec![turn_start(1)])
-    })
+    team.write(
+        team.batch(0, 0, vec![turn_start(1)])
+            .with(|save| save.marks = vec![consumed(&put[0], 1)]),
+    )
     .await;
     team.put(&large()).await;
 }
@@ -191,10 +191,10 @@ pub async fn inputs_keep_their_fields_and_order(world: &dyn World) {
     for input in &inputs {
         team.put(input).await;
     }
-    team.write(Batch {
-        marks: vec![consumed(&inputs[2], 4)],
-        ..team.batch(0, 0, vec![turn_start(4)])
-    })
+    team.write(
+        team.batch(0, 0, vec![turn_start(4)])
+            .with(|save| save.marks = vec![consumed(&inputs[2], 4)]),
+    )
     .await;
     let open = team
         .store
@@ -266,10 +266,10 @@ pub async fn a_sweep_finds_what_the_holder_put_itself(world: &dyn World) {
         assert_eq!(swept().await, BTreeSet::from_iter(team.agents.clone()));
     }
     for (agent, input) in [(0, &question), (1, &prompt)] {
-        team.write(Batch {
-            marks: vec![consumed(input, 1)],
-            ..team.batch(agent, 0, vec![turn_start(1)])
-        })
+        team.write(
+            team.batch(agent, 0, vec![turn_start(1)])
+                .with(|save| save.marks = vec![consumed(input, 1)]),
+        )
         .await;
     }
     assert_eq!(swept().await, BTreeSet::new());
@@ -304,10 +304,10 @@ pub async fn tasks_are_known_until_answered(world: &dyn World) {
     ] {
         team.put(input).await;
     }
-    team.write(Batch {
-        marks: vec![consumed(&first, 1)],
-        ..team.batch(1, 0, vec![turn_start(1)])
-    })
+    team.write(
+        team.batch(1, 0, vec![turn_start(1)])
+            .with(|save| save.marks = vec![consumed(&first, 1)]),
+    )
     .await;
     let task = |input: &NewInput, consumed, responded| TaskRecord {
         id: input.id.clone(),
@@ -348,10 +348,10 @@ pub async fn an_unread_question_is_withdrawn(world: &dyn World) {
             .await
             .unwrap();
     }
-    team.write(Batch {
-        marks: vec![consumed(&read, 1)],
-        ..team.batch(0, 0, vec![turn_start(1)])
-    })
+    team.write(
+        team.batch(0, 0, vec![turn_start(1)])
+            .with(|save| save.marks = vec![consumed(&read, 1)]),
+    )
     .await;
     for (question, left, outcome) in [(&unread, true, Some("withdrawn")), (&read, false, None)] {
         assert_eq!(

@@ -16,8 +16,8 @@ use super::{
     team::{Team, entry, message, new_agent, warnings},
 };
 use crate::{
-    AgentCreation, Batch, BatchOutcome, HeldLease, InputOutcome, LeaseClaim, LeaseRelease,
-    NAMESAKES, NewInput, NewMember, PutResult, StoreError, StoredInput, Stray,
+    AgentCreation, BatchOutcome, HeldLease, InputOutcome, LeaseClaim, LeaseRelease, NAMESAKES,
+    NewInput, NewMember, PutResult, StoreError, StoredInput, Stray,
 };
 
 pub async fn claiming_fences(world: &dyn World) {
@@ -502,10 +502,9 @@ pub async fn releasing_ends_a_lease(world: &dyn World) {
 
 pub async fn releasing_leaves_a_stopped_agent_stopped(world: &dyn World) {
     let team = Team::start(world, 2).await;
-    let stopped = Batch {
-        state: AgentState::Stopped,
-        ..team.batch(1, 0, warnings(1))
-    };
+    let stopped = team
+        .batch(1, 0, warnings(1))
+        .with(|save| save.state = AgentState::Stopped);
     team.write(stopped).await;
     let epoch = team.record(1).await.epoch;
     let release = |for_good| {

@@ -11,8 +11,8 @@ use super::{
     team::{Team, consumed, message, new_agent, new_session, turn_start, warnings},
 };
 use crate::{
-    AgentCreation, AskOutcome, Batch, BatchOutcome, LeadIncarnation, LeaseClaim, NewInput,
-    NewMember, NewSession, StoreError, append::MOST_ROWS,
+    AgentCreation, AskOutcome, BatchOutcome, LeadIncarnation, LeaseClaim, NewInput, NewMember,
+    NewSession, StoreError, append::MOST_ROWS,
 };
 
 fn text<T>(result: Result<T, StoreError>) -> String {
@@ -182,10 +182,9 @@ pub async fn a_rewound_response_answers_no_task(world: &dyn World) {
     let team = Team::start(world, 2).await;
     let task = team.said_by(0, 1, InputKind::Task);
     team.put(&task).await;
-    let read = Batch {
-        marks: vec![consumed(&task, 1)],
-        ..team.batch(1, 0, vec![turn_start(1)])
-    };
+    let read = team
+        .batch(1, 0, vec![turn_start(1)])
+        .with(|save| save.marks = vec![consumed(&task, 1)]);
     team.write(read).await;
     let to = team.log(0, vec![message("from here on")]).await;
     let response = NewInput {
@@ -229,10 +228,9 @@ pub async fn the_last_page_of_a_list_names_no_next(world: &dyn World) {
 pub async fn asking_again_closes_no_cycle(world: &dyn World) {
     let team = Team::start(world, 2).await;
     let (question, _) = team.ask(0, 1).await;
-    let read = Batch {
-        marks: vec![consumed(&question, 1)],
-        ..team.batch(1, 0, vec![turn_start(1)])
-    };
+    let read = team
+        .batch(1, 0, vec![turn_start(1)])
+        .with(|save| save.marks = vec![consumed(&question, 1)]);
     team.write(read).await;
     let withdrawn = team.store.withdraw(&team.session, &question.id).await;
     assert!(!withdrawn.unwrap(), "it was read");

@@ -7,7 +7,7 @@ use super::{
     World,
     team::{Team, consumed, ended, turn_end, turn_start},
 };
-use crate::{AskOutcome, Batch, NewInput};
+use crate::{AskOutcome, NewInput};
 
 impl Team {
     pub async fn ask(&self, from: usize, to: usize) -> (NewInput, AskOutcome) {
@@ -77,10 +77,10 @@ pub async fn asking_again_finds_the_question(world: &dyn World) {
             .unwrap()
             .waiting
     };
-    team.write(Batch {
-        marks: vec![consumed(&question, 1)],
-        ..team.batch(1, 0, vec![turn_start(1)])
-    })
+    team.write(
+        team.batch(1, 0, vec![turn_start(1)])
+            .with(|save| save.marks = vec![consumed(&question, 1)]),
+    )
     .await;
     assert!(
         !team
@@ -92,10 +92,10 @@ pub async fn asking_again_finds_the_question(world: &dyn World) {
     assert!(!waiting().await);
     assert_eq!(again().await.unwrap(), AskOutcome::Known { outcome: None });
     assert!(waiting().await);
-    team.write(Batch {
-        marks: vec![ended(&question, "completed", Some("yes"))],
-        ..team.batch(1, 1, vec![turn_end(1)])
-    })
+    team.write(
+        team.batch(1, 1, vec![turn_end(1)])
+            .with(|save| save.marks = vec![ended(&question, "completed", Some("yes"))]),
+    )
     .await;
     assert_eq!(
         again().await.unwrap(),
@@ -153,10 +153,10 @@ pub async fn an_answer_ends_the_wait(world: &dyn World) {
         consumed(&question, 1),
         ended(&question, "completed", Some("so")),
     ];
-    team.write(Batch {
-        marks,
-        ..team.batch(1, 0, vec![turn_start(1), turn_end(1)])
-    })
+    team.write(
+        team.batch(1, 0, vec![turn_start(1), turn_end(1)])
+            .with(|save| save.marks = marks),
+    )
     .await;
     let row = team
         .store

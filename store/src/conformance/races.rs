@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::{
     World, events,
-    team::{Team, message, new_agent, new_session, warnings},
+    team::{Team, message, new_agent, new_session, save, warnings},
 };
 use crate::{
     AgentCreation, Appended, AskOutcome, Batch, BatchOutcome, Created, InputOutcome, LeaseClaim,
@@ -77,7 +77,7 @@ impl Writer {
     /// the rows that the store acknowledged.
     async fn run(mut self, rounds: usize) -> Self {
         for _ in 0..rounds {
-            self.batch.entries = warnings(fastrand::usize(1..4));
+            self.batch.saves = vec![Arc::new(save(warnings(fastrand::usize(1..4))))];
             match self.append().await.batches.remove(0) {
                 BatchOutcome::Written(seqs) => {
                     self.batch.prev = *seqs.last().unwrap();

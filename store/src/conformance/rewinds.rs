@@ -128,26 +128,26 @@ pub async fn a_rewind_ends_inputs_of_what_it_hides(world: &dyn World) {
         team.put(input).await;
     }
     let (_, _) = team.ask(0, 1).await;
-    let turn = |agent, prev, number, input| Batch {
-        marks: vec![consumed(input, number)],
-        ..team.batch(
+    let turn = |agent, prev, number, input| {
+        team.batch(
             agent,
             prev,
             vec![message("early"), turn_start(number), message("late")],
         )
+        .with(|save| save.marks = vec![consumed(input, number)])
     };
     team.write(turn(0, 0, 1, &before)).await;
-    team.write(Batch {
-        marks: vec![ended(&before, "completed", None)],
-        ..team.batch(0, 3, vec![turn_end(1)])
-    })
+    team.write(
+        team.batch(0, 3, vec![turn_end(1)])
+            .with(|save| save.marks = vec![ended(&before, "completed", None)]),
+    )
     .await;
     let to = team.write(turn(0, 4, 2, &open)).await[0];
     team.write(turn(1, 0, 1, &done)).await;
-    team.write(Batch {
-        marks: vec![ended(&done, "completed", None)],
-        ..team.batch(1, 10, vec![turn_end(1)])
-    })
+    team.write(
+        team.batch(1, 10, vec![turn_end(1)])
+            .with(|save| save.marks = vec![ended(&done, "completed", None)]),
+    )
     .await;
     team.store.rewind(&team.session, 1, to, "me").await.unwrap();
     for (input, outcome) in [
@@ -365,16 +365,16 @@ pub async fn a_rewind_ends_what_is_open(world: &dyn World) {
         call(EventKind::ToolEnd, 1, "b"),
         entry(EventKind::UsageDelta, 1, usage),
     ];
-    team.write(Batch {
-        marks: vec![consumed(&shown, 1)],
-        ..team.batch(1, 0, begun)
-    })
+    team.write(
+        team.batch(1, 0, begun)
+            .with(|save| save.marks = vec![consumed(&shown, 1)]),
+    )
     .await;
     let begun = vec![turn_start(1), message("8")];
-    team.write(Batch {
-        marks: vec![consumed(&hidden, 1)],
-        ..team.batch(0, 0, begun)
-    })
+    team.write(
+        team.batch(0, 0, begun)
+            .with(|save| save.marks = vec![consumed(&hidden, 1)]),
+    )
     .await;
     team.log(2, vec![message("9")]).await;
 

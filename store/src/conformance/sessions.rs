@@ -13,7 +13,7 @@ use super::{
     World,
     team::{Team, entry, message, new_agent, new_session, tick, turn_start, warning, warnings},
 };
-use crate::{Batch, Created, StoreError};
+use crate::{Created, StoreError};
 use planck_agent::Entry;
 
 pub async fn a_session_is_created_once(world: &dyn World) {
@@ -215,10 +215,9 @@ pub async fn a_list_shows_the_activity_of_sessions(world: &dyn World) {
     expect(SessionActivity::Idle, "nothing happened yet").await;
     let turn = async |agent: usize, entries: Vec<Entry>, state: AgentState| {
         let prev = team.record(agent).await.last_seq;
-        let batch = Batch {
-            state,
-            ..team.batch(agent, prev, entries)
-        };
+        let batch = team
+            .batch(agent, prev, entries)
+            .with(|save| save.state = state);
         team.write(batch).await;
     };
     let ended = |outcome: &str, message: &str| {

@@ -23,7 +23,7 @@ use crate::{
     AgentCreation, Batch, BatchOutcome, Created, LeadIncarnation, NewAgent, NewInput, NewMember,
     NewSession, SessionStore,
 };
-use planck_agent::{Entry, Mark, effect::Change};
+use planck_agent::{Entry, Mark, Save, Ticket, effect::Change};
 
 /// A session in which `node` holds the lease of every agent at epoch 1.
 pub struct Team {
@@ -103,11 +103,7 @@ impl Team {
             agent: self.agents[agent].clone(),
             epoch: 1,
             prev,
-            entries,
-            marks: vec![],
-            puts: vec![],
-            usage: Usage::default(),
-            state: AgentState::Streaming,
+            saves: vec![Arc::new(save(entries))],
         }
     }
 
@@ -180,6 +176,27 @@ impl Team {
 
     pub async fn put(&self, input: &NewInput) {
         self.store.put(&self.session, input.clone()).await.unwrap();
+    }
+}
+
+impl Batch {
+    /// Changes the first save of the batch.
+    pub fn with(mut self, change: impl FnOnce(&mut Save)) -> Self {
+        change(Arc::make_mut(&mut self.saves[0]));
+        self
+    }
+}
+
+/// Returns a save of a running agent that only adds rows to its log.
+pub fn save(entries: Vec<Entry>) -> Save {
+    Save {
+        ticket: Ticket(0),
+        entries,
+        marks: vec![],
+        puts: vec![],
+        usage: Usage::default(),
+        state: AgentState::Streaming,
+        beside: false,
     }
 }
 

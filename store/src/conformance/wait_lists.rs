@@ -246,10 +246,9 @@ pub async fn a_sweep_finds_answered_waits(world: &dyn World) {
 
 pub async fn releasing_leaves_a_waiting_agent_waiting(world: &dyn World) {
     let team = Team::start(world, 1).await;
-    let waits = Batch {
-        state: AgentState::Waiting,
-        ..team.batch(0, 0, vec![opened(&approval())])
-    };
+    let waits = team
+        .batch(0, 0, vec![opened(&approval())])
+        .with(|save| save.state = AgentState::Waiting);
     team.write(waits).await;
     assert_eq!(team.record(0).await.state, AgentState::Waiting);
     let release = team.store.release(&team.session, team.lead(), 1, false);

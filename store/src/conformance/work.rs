@@ -26,33 +26,31 @@ impl Team {
     /// Opens a turn that consumes these inputs.
     async fn open(&self, agent: usize, turn: u32, inputs: &[&NewInput]) -> Vec<Seq> {
         let prev = self.record(agent).await.last_seq;
-        let batch = Batch {
-            marks: inputs.iter().map(|input| consumed(input, turn)).collect(),
-            ..self.batch(agent, prev, vec![turn_start(turn)])
-        };
+        let batch = self
+            .batch(agent, prev, vec![turn_start(turn)])
+            .with(|save| save.marks = inputs.iter().map(|input| consumed(input, turn)).collect());
         self.write(batch).await
     }
 
     /// Returns the batch that ends a turn and these inputs, and that puts others.
     async fn ending(&self, agent: usize, turn: u32, of: &[&NewInput], puts: &[&NewInput]) -> Batch {
         let prev = self.record(agent).await.last_seq;
-        Batch {
-            marks: of
+        self.batch(agent, prev, vec![turn_end(turn)]).with(|save| {
+            save.marks = of
                 .iter()
                 .map(|input| ended(input, "completed", None))
-                .collect(),
-            puts: puts.iter().map(|put| (*put).clone()).collect(),
-            state: AgentState::Idle,
-            ..self.batch(agent, prev, vec![turn_end(turn)])
-        }
+                .collect();
+            save.puts = puts.iter().map(|put| (*put).clone()).collect();
+            save.state = AgentState::Idle;
+        })
     }
 
     async fn stands(&self, agent: usize, entries: Vec<Entry>, state: AgentState) {
         let prev = self.record(agent).await.last_seq;
-        self.write(Batch {
-            state,
-            ..self.batch(agent, prev, entries)
-        })
+        self.write(
+            self.batch(agent, prev, entries)
+                .with(|save| save.state = state),
+        )
         .await;
     }
 }

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use planck_common::{CallId, SessionId};
 
-use super::{PostgresStore, rows::Columns};
+use super::{PostgresStore, database::reader};
 use crate::{
     Baselines, StoreError,
     baselines::{CallBaseline, MOST_BASELINES},
@@ -47,16 +47,7 @@ impl Baselines for PostgresStore {
             .bind(session.as_str())
             .bind(i64::from(MOST_BASELINES));
         let rows = self.database.all(undecided).await?;
-        let baseline = |row| {
-            let row = Columns(row);
-            Ok(CallBaseline {
-                call: row.parse("call_id")?,
-                agent: row.parse("agent_id")?,
-                epoch: row.get("epoch")?,
-                roots: row.get::<&str>("roots")?.to_owned(),
-            })
-        };
-        rows.iter().map(baseline).collect()
+        rows.iter().map(|row| reader(row).baseline()).collect()
     }
 
     async fn baseline_changed(&self, session: &SessionId, call: &CallId) -> Result<(), StoreError> {

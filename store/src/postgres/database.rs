@@ -222,6 +222,18 @@ fn is_usable(
     })
 }
 
+/// A row whose columns are read by name.
+pub type RowReader<'a> = crate::row::RowReader<'a, PgRow>;
+
+pub fn reader(row: &PgRow) -> RowReader<'_> {
+    RowReader { row, file: None }
+}
+
+/// Returns the error for a result of an SQL function that this version does not know.
+pub fn unknown_verdict(verdict: &str) -> StoreError {
+    StoreError::Broken(format!("unknown verdict `{verdict}` of the database"))
+}
+
 fn too_slow(deadline: Duration) -> StoreError {
     StoreError::Away(format!(
         "no answer from Postgres for {} s",

@@ -4,13 +4,11 @@ mod work;
 
 use async_trait::async_trait;
 use planck_common::{AgentId, InputId, SessionId};
-use sqlx::postgres::PgRow;
 
 use super::{
     PostgresStore,
-    database::{Database, PgStatement},
+    database::{Database, PgStatement, RowReader, reader, unknown_verdict},
     log::head,
-    rows::{self, Columns, outcome},
 };
 use crate::{
     AskOutcome, Inbox, InboxBounds, NewInput, PutResult, StoreError, StoredInput, TaskRecord,
@@ -64,19 +62,19 @@ impl Inbox for PostgresStore {
         let row = self.database.one(statement).await;
         drop(turn);
         let row = row?;
-        let row = Columns(&row);
+        let row = reader(&row);
         match row.get::<&str>("verdict")? {
             "put" => Ok(PutResult::Put {
-                head: row.get("head")?,
+                head: row.number("head")?,
                 node: row.parse_optional("node_id")?,
-                epoch: row.get("epoch")?,
+                epoch: row.number("epoch")?,
             }),
             "full" => match known(&self.database, session, &input).await? {
-                PutResult::NotFound => Err(full(of_row(&row)?, &input, &self.inbox)),
+                PutResult::NotFound => Err(full(row.unread()?, &input, &self.inbox)),
                 known @ (PutResult::Known(_) | PutResult::Put { .. }) => Ok(known),
             },
             "known" | "gone" => known(&self.database, session, &input).await,
-            other => Err(rows::unknown_verdict(other)),
+            other => Err(unknown_verdict(other)),
         }
     }
 
@@ -107,7 +105,7 @@ impl Inbox for PostgresStore {
         let row = self.database.one(statement).await;
         drop(turn);
         let row = row?;
-        asked(&question, &Columns(&row))
+        asked(&question, reader(&row))
     }
 
     async fn withdraw(&self, session: &SessionId, question: &InputId) -> Result<bool, StoreError> {
@@ -119,7 +117,7 @@ impl Inbox for PostgresStore {
                     .bind(question.as_str()),
             )
             .await?;
-        row.map_or(Ok(false), |row| Columns(&row).get("withdrawn"))
+        row.map_or(Ok(false), |row| reader(&row).get("withdrawn"))
     }
 
     async fn input(
@@ -143,7 +141,7 @@ impl Inbox for PostgresStore {
                     .bind(agent.as_str()),
             )
             .await?;
-        found.iter().map(rows::input).collect()
+        found.iter().map(|row| reader(row).input()).collect()
     }
 
     async fn tasks(
@@ -159,7 +157,7 @@ impl Inbox for PostgresStore {
                     .bind(agent.as_str()),
             )
             .await?;
-        found.iter().map(task).collect()
+        found.iter().map(|row| reader(row).task()).collect()
     }
 
     async fn work(
@@ -193,15 +191,6 @@ fn bind<'q>(sql: &'static str, session: &'q SessionId, input: &'q NewInput) -> P
         .bind(input.at.millis())
 }
 
-fn of_row(row: &Columns<'_>) -> Result<Unread, StoreError> {
-    let (agent_bytes, agent_inputs) = (row.get("agent_bytes")?, row.get("agent_inputs")?);
-    Ok(Unread {
-        agent_bytes,
-        agent_inputs,
-        session_bytes: row.get("session_bytes")?,
-    })
-}
-
 /// Returns the existing input with the id of a new one, whose agent may be stopped by now. If there
 /// is no such input, returns `NotFound`, or an error if the session does not exist.
 async fn known(
@@ -218,28 +207,26 @@ async fn known(
     }
 }
 
-fn asked(question: &NewInput, row: &Columns<'_>) -> Result<AskOutcome, StoreError> {
+fn asked(question: &NewInput, row: RowReader<'_>) -> Result<AskOutcome, StoreError> {
     Ok(match row.get::<&str>("verdict")? {
         "asked" => AskOutcome::Asked {
             node: row.parse_optional("node")?,
         },
         "known" => AskOutcome::Known {
-            outcome: outcome(row, "detail")?,
+            outcome: row.outcome("detail")?,
         },
         "taken" => return Err(refusal::input_taken(&question.id)),
         "not_found" => AskOutcome::NotFound,
         "cycle" => AskOutcome::Cycle(path(row)?),
-        "too_deep" => {
-            AskOutcome::TooDeep(u32::try_from(row.get::<i32>("depth")?).unwrap_or(u32::MAX))
-        }
+        "too_deep" => AskOutcome::TooDeep(row.small("depth")?),
         "stale_epoch" => AskOutcome::StaleEpoch,
         other => {
-            return Err(rows::unknown_verdict(other));
+            return Err(unknown_verdict(other));
         }
     })
 }
 
-fn path(row: &Columns<'_>) -> Result<Vec<AgentId>, StoreError> {
+fn path(row: RowReader<'_>) -> Result<Vec<AgentId>, StoreError> {
     let ids: Vec<String> = row.get::<Option<_>>("path")?.unwrap_or_default();
     Ok(ids
         .iter()
@@ -256,18 +243,6 @@ async fn input(
     database
         .optional(statement)
         .await?
-        .as_ref()
-        .map(rows::input)
+        .map(|row| reader(&row).input())
         .transpose()
-}
-
-fn task(row: &PgRow) -> Result<TaskRecord, StoreError> {
-    let row = Columns(row);
-    let (id, from) = (row.parse("id")?, rows::sender(&row)?);
-    Ok(TaskRecord {
-        id,
-        from,
-        consumed: row.get("consumed")?,
-        responded: row.get("responded")?,
-    })
 }

@@ -6,7 +6,7 @@ use sqlx::postgres::PgRow;
 
 use super::{
     PostgresStore,
-    rows::{self, Columns},
+    database::{reader, unknown_verdict},
 };
 use crate::{HeldLease, LeaseClaim, LeaseRelease, Leases, StoreError, Stray, refusal};
 
@@ -62,7 +62,7 @@ impl Leases for PostgresStore {
             LeaseClaim::Member(lead) => statement.bind(lead.lead.as_str()).bind(lead.incarnation),
         };
         if let Some(row) = self.database.optional(statement).await? {
-            return lease(&Columns(&row)).map(Some);
+            return reader(&row).lease().map(Some);
         }
         let current = sqlx::query(CURRENT)
             .bind(session.as_str())
@@ -70,9 +70,9 @@ impl Leases for PostgresStore {
         let Some(row) = self.database.optional(current).await? else {
             return Err(refusal::no_agent(agent, session));
         };
-        let row = Columns(&row);
+        let row = reader(&row);
         let holder: Option<NodeId> = row.parse_optional("node_id")?;
-        Ok(lease(&row)?.of_lost_claim(holder.as_ref(), seen, node))
+        Ok(row.lease()?.of_lost_claim(holder.as_ref(), seen, node))
     }
 
     async fn release_all(
@@ -92,11 +92,11 @@ impl Leases for PostgresStore {
         let rows = self.database.all(statement).await?;
         let mut results: Vec<Result<(), StoreError>> = Vec::with_capacity(releases.len());
         for (release, row) in releases.iter().zip(&rows) {
-            results.push(match Columns(row).get::<&str>("verdict")? {
+            results.push(match reader(row).get::<&str>("verdict")? {
                 "released" => Ok(()),
                 "not_found" => Err(refusal::no_agent(&release.agent, session)),
                 "stale_epoch" => Err(refusal::stale_lease(&release.agent)),
-                other => Err(rows::unknown_verdict(other)),
+                other => Err(unknown_verdict(other)),
             });
         }
         Ok(results)
@@ -133,20 +133,12 @@ impl Leases for PostgresStore {
     }
 }
 
-fn lease(row: &Columns<'_>) -> Result<HeldLease, StoreError> {
-    Ok(HeldLease {
-        epoch: row.get("epoch")?,
-        last_seq: row.get("last_seq")?,
-        incarnation: row.get("incarnation")?,
-    })
-}
-
 fn stray(row: &PgRow) -> Result<Stray, StoreError> {
-    let row = Columns(row);
+    let row = reader(row);
     Ok(Stray {
         session: row.parse("session_id")?,
         agent: row.parse("id")?,
         node: row.parse_optional("node_id")?,
-        epoch: row.get("epoch")?,
+        epoch: row.number("epoch")?,
     })
 }

@@ -5,18 +5,14 @@ mod messages;
 
 use async_trait::async_trait;
 use planck_common::{
-    AgentId, NodeId, Seq, SessionId, TeamId, Timestamp,
+    AgentId, NodeId, Seq, SessionId, Timestamp,
     command::{Events, Messages},
-    envelope::{EventPlace, RowPosition, Writer},
-    event::EventKind,
 };
-use serde_json::value::RawValue;
 use sqlx::postgres::PgRow;
 
 use super::{
     PostgresStore,
-    database::Database,
-    rows::{self, Columns},
+    database::{Database, reader, unknown_verdict},
 };
 use crate::{
     Appended, Batch, Log, LogRow, RewindOutcome, StoreError,
@@ -69,7 +65,10 @@ impl Log for PostgresStore {
                     .bind(agent.as_str()),
             )
             .await?;
-        let rows: Vec<Option<LogRow>> = found.iter().map(log_row).collect::<Result<_, _>>()?;
+        let rows: Vec<Option<LogRow>> = found
+            .iter()
+            .map(|row| reader(row).log_row())
+            .collect::<Result<_, _>>()?;
         Ok(rows.into_iter().flatten().collect())
     }
 
@@ -95,24 +94,24 @@ impl Log for PostgresStore {
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
             return Err(refusal::no_session(session));
         };
-        let head: Seq = Columns(first).get("head")?;
-        let Some(last_seq) = Columns(last).get::<Option<Seq>>("seq")? else {
+        let head: Seq = reader(first).number("head")?;
+        let Some(last_seq) = reader(last).get::<Option<Seq>>("seq")? else {
             return Ok(Events {
                 events: Vec::new(),
                 next: head + 1,
                 head,
             });
         };
-        let found = usize::try_from(Columns(first).get::<i64>("found")?).unwrap_or(usize::MAX);
+        let found = usize::try_from(reader(first).get::<i64>("found")?).unwrap_or(usize::MAX);
         let next = if found > rows.len() {
             last_seq + 1
         } else {
             head + 1
         };
-        let team = Columns(first).parse("team_id")?;
+        let team = reader(first).parse("team_id")?;
         let events = rows
             .iter()
-            .map(|row| envelope(&Columns(row), session, &team))
+            .map(|row| reader(row).envelope(session, &team))
             .collect::<Result<_, _>>()?;
         Ok(Events { events, next, head })
     }
@@ -133,7 +132,7 @@ impl Log for PostgresStore {
             .bind(i64::from(turn))
             .bind(after);
         let row = self.database.optional(end).await?;
-        Ok(row.as_ref().map(log_row).transpose()?.flatten())
+        row.map_or(Ok(None), |row| reader(&row).log_row())
     }
 
     async fn messages(
@@ -164,35 +163,13 @@ impl Log for PostgresStore {
         let Some(first) = rows.first() else {
             return Err(refusal::no_session(session));
         };
-        match Columns(first).get::<&str>("verdict")? {
-            "rewound" => rewound(&rows, Columns(first).get("head")?),
+        match reader(first).get::<&str>("verdict")? {
+            "rewound" => rewound(&rows, reader(first).number("head")?),
             "stale_epoch" => Err(refusal::stale_lead(session)),
             "no_message" => Err(refusal::no_message(to, session)),
-            other => Err(rows::unknown_verdict(other)),
+            other => Err(unknown_verdict(other)),
         }
     }
-}
-
-/// Returns the row, or `None` if only a newer version knows its kind.
-fn log_row(row: &PgRow) -> Result<Option<LogRow>, StoreError> {
-    let row = Columns(row);
-    let Some(kind) = EventKind::find(row.get("kind")?) else {
-        return Ok(None);
-    };
-    Ok(Some(LogRow {
-        seq: row.get("seq")?,
-        kind,
-        place: place(&row)?,
-        body: row.get("body")?,
-    }))
-}
-
-fn place(row: &Columns<'_>) -> Result<EventPlace, StoreError> {
-    Ok(EventPlace {
-        turn: row.count("turn")?,
-        request: row.count("request")?,
-        at: row.time("at")?,
-    })
 }
 
 pub(super) async fn head(database: &Database, session: &SessionId) -> Result<Seq, StoreError> {
@@ -200,40 +177,7 @@ pub(super) async fn head(database: &Database, session: &SessionId) -> Result<Seq
     let row = database
         .optional(sqlx::query(head).bind(session.as_str()))
         .await?;
-    Columns(&row.ok_or_else(|| refusal::no_session(session))?).get("head")
-}
-
-fn envelope(
-    row: &Columns<'_>,
-    session: &SessionId,
-    team: &TeamId,
-) -> Result<Box<RawValue>, StoreError> {
-    let place_in_log = RowPosition {
-        seq: row.get("seq")?,
-        prev: row.get("prev")?,
-        hidden_by: row.get("hidden_by")?,
-    };
-    raw(writer(row, session, team)?.stored(
-        row.get("kind")?,
-        place(row)?,
-        place_in_log,
-        row.get("body")?,
-    ))
-}
-
-fn writer(row: &Columns<'_>, session: &SessionId, team: &TeamId) -> Result<Writer, StoreError> {
-    Ok(Writer {
-        agent_id: row.parse("agent_id")?,
-        session_id: session.clone(),
-        team_id: team.clone(),
-        node_id: row.parse::<NodeId>("node_id")?,
-        epoch: row.get("epoch")?,
-    })
-}
-
-fn raw(text: String) -> Result<Box<RawValue>, StoreError> {
-    RawValue::from_string(text)
-        .map_err(|error| StoreError::Broken(format!("a stored body is no JSON: {error}")))
+    reader(&row.ok_or_else(|| refusal::no_session(session))?).number("head")
 }
 
 fn rewound(rows: &[PgRow], head: Seq) -> Result<RewindOutcome, StoreError> {
@@ -243,12 +187,12 @@ fn rewound(rows: &[PgRow], head: Seq) -> Result<RewindOutcome, StoreError> {
         stopped: Vec::new(),
     };
     for row in rows {
-        let row = Columns(row);
+        let row = reader(row);
         let agent: AgentId = row.parse("agent")?;
         if row.get("unborn")? {
             rewound.stopped.push(agent.clone());
         }
-        rewound.agents.push((agent, row.get("new_epoch")?));
+        rewound.agents.push((agent, row.number("new_epoch")?));
     }
     Ok(rewound)
 }

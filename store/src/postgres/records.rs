@@ -16,13 +16,17 @@ use serde_json::{Map, Value};
 
 use super::{
     PostgresStore,
-    database::Database,
-    rows::{self, Columns, SESSION},
+    database::{Database, PgStatement, reader, unknown_verdict},
 };
 use crate::{
     AgentCreation, AgentRecord, Created, LeadIncarnation, NAMESAKES, NewMember, NewSession,
     SessionRecord, SessionRecords, StoreError, refusal, stored,
 };
+
+/// The columns that [`RowReader::session`](crate::row::RowReader::session) reads, from `sessions s`
+/// and the orchestrator's row `l`.
+const SESSION: &str = "s.id, s.name, s.state, s.spec, s.metadata, s.next_seq, s.agents, s.input_tokens, s.output_tokens, \
+s.cache_read_tokens, s.cache_write_tokens, s.cost_usd, s.created_at, s.updated_at, l.node_id AS owner";
 
 const SET_STATE: &str = "
 WITH lead AS MATERIALIZED (SELECT a.session_id FROM agents a JOIN sessions s ON s.id = a.session_id AND s.lead = a.id
@@ -111,18 +115,16 @@ impl SessionRecords for PostgresStore {
             .database
             .one(sqlx::query("SELECT * FROM planck_delete($1)").bind(session.as_str()))
             .await?;
-        let row = Columns(&row);
-        let count =
-            |name: &str| Ok::<_, StoreError>(u64::try_from(row.get::<i64>(name)?).unwrap_or(0));
+        let row = reader(&row);
         match row.get::<&str>("verdict")? {
             "deleted" => Ok(RemovedCounts {
-                agents: count("agents_gone")?,
-                events: count("rows_gone")?,
-                inputs: count("inputs_gone")?,
+                agents: row.amount("agents_gone")?,
+                events: row.amount("rows_gone")?,
+                inputs: row.amount("inputs_gone")?,
             }),
             "not_found" => Err(refusal::no_session(session)),
             "open" => Err(refusal::still_open(session)),
-            other => Err(rows::unknown_verdict(other)),
+            other => Err(unknown_verdict(other)),
         }
     }
 
@@ -132,7 +134,7 @@ impl SessionRecords for PostgresStore {
             .database
             .all(sqlx::query(closed).bind(before.millis()))
             .await?;
-        found.iter().map(|row| Columns(row).parse("id")).collect()
+        found.iter().map(|row| reader(row).parse("id")).collect()
     }
 
     async fn find_agent(&self, agent: &AgentId) -> Result<Option<AgentRecord>, StoreError> {
@@ -140,44 +142,26 @@ impl SessionRecords for PostgresStore {
     }
 
     async fn agents(&self, session: &SessionId) -> Result<Vec<AgentRecord>, StoreError> {
-        let found = self
-            .database
-            .all(sqlx::query(AGENTS).bind(session.as_str()))
-            .await?;
-        found.iter().map(rows::agent).collect()
+        let statement = sqlx::query(AGENTS).bind(session.as_str());
+        agents(&self.database, statement).await
     }
 
-    async fn agents_matching(
+    async fn agents_named(
         &self,
         session: &SessionId,
-        text: &str,
+        id_or_name: &str,
     ) -> Result<Vec<AgentRecord>, StoreError> {
-        let mut found = self
-            .database
-            .all(sqlx::query(NAMED).bind(session.as_str()).bind(text))
-            .await?;
-        let mut meant = found
-            .iter()
-            .map(rows::agent)
-            .collect::<Result<Vec<_>, _>>()?;
-        if !meant.iter().any(AgentRecord::is_there) {
-            found = self
-                .database
-                .all(
-                    sqlx::query(TYPED)
-                        .bind(session.as_str())
-                        .bind(text)
-                        .bind(i64::from(NAMESAKES)),
-                )
-                .await?;
-            meant.extend(
-                found
-                    .iter()
-                    .map(rows::agent)
-                    .collect::<Result<Vec<_>, _>>()?,
-            );
-        }
-        Ok(meant)
+        let statement = sqlx::query(NAMED).bind(session.as_str()).bind(id_or_name);
+        agents(&self.database, statement).await
+    }
+
+    async fn agents_of_type(
+        &self,
+        session: &SessionId,
+        r#type: &str,
+    ) -> Result<Vec<AgentRecord>, StoreError> {
+        let statement = sqlx::query(TYPED).bind(session.as_str()).bind(r#type);
+        agents(&self.database, statement.bind(i64::from(NAMESAKES))).await
     }
 
     async fn create_agents(
@@ -218,15 +202,7 @@ impl SessionRecords for PostgresStore {
             .database
             .all(sqlx::query(EXITS).bind(session.as_str()))
             .await?;
-        let exit = |row| {
-            let row = Columns(row);
-            Ok(WorkerExit {
-                id: row.parse("id")?,
-                name: row.get("name")?,
-                reason: row.get("reason")?,
-            })
-        };
-        found.iter().map(exit).collect()
+        found.iter().map(|row| reader(row).exit()).collect()
     }
 }
 
@@ -238,17 +214,24 @@ async fn find(database: &Database, id_or_name: &str) -> Result<Option<SessionRec
     let row = database
         .optional(sqlx::query(sqlx::AssertSqlSafe(text)).bind(id_or_name))
         .await?;
-    row.as_ref().map(rows::session).transpose()
+    row.map(|row| reader(&row).session()).transpose()
 }
 
 async fn find_agent(
     database: &Database,
     agent: &AgentId,
 ) -> Result<Option<AgentRecord>, StoreError> {
-    database
-        .optional(sqlx::query(AGENT).bind(agent.as_str()))
-        .await?
-        .as_ref()
-        .map(rows::agent)
-        .transpose()
+    let found = agents(database, sqlx::query(AGENT).bind(agent.as_str())).await?;
+    Ok(found.into_iter().next())
+}
+
+async fn agents(
+    database: &Database,
+    statement: PgStatement<'_>,
+) -> Result<Vec<AgentRecord>, StoreError> {
+    let agent = |row| {
+        let row = reader(row);
+        row.agent(row.parse("session_id")?, row.parse("team_id")?)
+    };
+    database.all(statement).await?.iter().map(agent).collect()
 }

@@ -2,18 +2,21 @@
 
 use async_trait::async_trait;
 use planck_common::{
-    AgentId, CallId, SessionId, Timestamp,
+    AgentId, CallId, SessionId,
     command::{ListWaits, WaitRow, Waits as WaitPage},
     event::json,
     wait::{WaitAnswer, WaitState},
 };
 use sqlx::postgres::PgRow;
 
-use super::{PostgresStore, database::Database, rows::Columns};
+use super::{
+    PostgresStore,
+    database::{Database, reader},
+};
 use crate::{
     AnswerOutcome, SessionRule, StoreError, Waits,
     page::{self, LOG_BYTES, WaitCursor},
-    waits::{EXPIRE_MOST, StoredWait, WaitAndAnswer, parse_answer, session_rule},
+    waits::{EXPIRE_MOST, WaitAndAnswer, session_rule},
 };
 
 /// An estimate of the bytes that a wait has besides the body of its event and its answer.
@@ -123,7 +126,7 @@ impl Waits for PostgresStore {
                 next: None,
             });
         };
-        let found = usize::try_from(Columns(first).get::<i64>("found")?).unwrap_or(usize::MAX);
+        let found = usize::try_from(reader(first).get::<i64>("found")?).unwrap_or(usize::MAX);
         let next = (found > rows.len()).then(|| cursor(last)).transpose()?;
         let mut waits = Vec::with_capacity(rows.len());
         for row in &rows {
@@ -157,7 +160,7 @@ impl Waits for PostgresStore {
             .bind(digest)
             .bind(json(answer));
         if let Some(row) = self.database.optional(statement).await? {
-            let row = Columns(&row);
+            let row = reader(&row);
             return Ok(AnswerOutcome::Answered {
                 agent: row.parse("agent_id")?,
                 node: row.parse_optional("node_id")?,
@@ -166,7 +169,7 @@ impl Waits for PostgresStore {
         let Some(found) = find(&self.database, session, id).await? else {
             return Ok(AnswerOutcome::NotFound);
         };
-        if Columns(&found).get("stopped")? {
+        if reader(&found).get("stopped")? {
             return Ok(AnswerOutcome::NotFound);
         }
         let (row, answer) = wait(&found)?;
@@ -185,19 +188,7 @@ impl Waits for PostgresStore {
             .bind(session.as_str())
             .bind(agent.as_str());
         let rows = self.database.all(statement).await?;
-        let answer = |row| {
-            let row = Columns(row);
-            let id: CallId = row.parse("id")?;
-            let expires_at = row.get::<Option<i64>>("expires_at")?;
-            let answer = parse_answer(
-                &id,
-                row.get("answer")?,
-                row.time("opened_at")?,
-                expires_at.map(Timestamp::from_millis),
-            );
-            Ok((id, answer.map_err(|what| broken(session, &what))?))
-        };
-        rows.iter().map(answer).collect()
+        rows.iter().map(|row| reader(row).answer()).collect()
     }
 
     async fn session_rules(&self, session: &SessionId) -> Result<Vec<SessionRule>, StoreError> {
@@ -210,7 +201,7 @@ impl Waits for PostgresStore {
     async fn expire_waits(&self) -> Result<u64, StoreError> {
         let statement = sqlx::query(EXPIRE).bind(i64::from(EXPIRE_MOST));
         let row = self.database.one(statement).await?;
-        let count = Columns(&row).get::<i64>("expired")?;
+        let count = reader(&row).get::<i64>("expired")?;
         Ok(u64::try_from(count).unwrap_or(0))
     }
 }
@@ -225,32 +216,15 @@ async fn find(
 }
 
 fn wait(row: &PgRow) -> Result<WaitAndAnswer, StoreError> {
-    let row = Columns(row);
-    let session: SessionId = row.parse("session_id")?;
-    let stored = StoredWait {
-        id: row.parse("id")?,
-        session: session.clone(),
-        agent: row.parse("agent_id")?,
-        seq: row.get("seq")?,
-        state: row.named("state", WaitState::find)?,
-        opened_at: row.time("opened_at")?,
-        body: row.get("body")?,
-        answer: row.get("answer")?,
-    };
-    stored.parse().map_err(|what| broken(&session, &what))
+    let row = reader(row);
+    row.wait(&row.parse("session_id")?)
 }
 
 fn cursor(row: &PgRow) -> Result<String, StoreError> {
-    let row = Columns(row);
+    let row = reader(row);
     let cursor = WaitCursor {
-        opened_at: row.time("opened_at")?,
+        opened_at: row.timestamp("opened_at")?,
         id: row.parse("id")?,
     };
     Ok(cursor.to_string())
-}
-
-fn broken(session: &SessionId, what: &str) -> StoreError {
-    StoreError::Broken(format!(
-        "cannot read the waits of session {session}: {what}"
-    ))
 }

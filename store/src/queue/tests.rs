@@ -1,6 +1,7 @@
 //! Tests of the queue over a log in memory that applies the rules of the store and can fail on
 //! request.
 
+pub mod fake;
 mod model;
 mod releases;
 
@@ -10,17 +11,16 @@ use planck_common::{
     AgentId, InputId, NodeId, SessionId, Timestamp, command::AgentState, envelope::EventPlace,
     event::EventKind, usage::Usage,
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::task::JoinHandle;
 
-use super::{AppendError, AppendQueue, PLACES, PendingSave, Receipt, WrittenRows};
+use super::{AppendError, AppendQueue, PLACES, Receipt, WrittenRows};
 use model::{Fault, Model};
-use planck_agent::{Entry, Mark, effect::Change};
+use planck_agent::{Entry, Mark, Save, Ticket, effect::Change};
 
 struct World {
     model: Arc<Model>,
     queue: AppendQueue,
-    tasks: TaskTracker,
-    stop: CancellationToken,
+    work: JoinHandle<()>,
 }
 
 fn agent(n: usize) -> AgentId {
@@ -28,25 +28,10 @@ fn agent(n: usize) -> AgentId {
 }
 
 fn start() -> World {
-    let (model, tasks, stop) = (
-        Arc::new(Model::default()),
-        TaskTracker::new(),
-        CancellationToken::new(),
-    );
-    let queue = AppendQueue::start(
-        model.clone(),
-        SessionId::mint(),
-        NodeId::mint(),
-        &tasks,
-        stop.clone(),
-    );
-    tasks.close();
-    World {
-        model,
-        queue,
-        tasks,
-        stop,
-    }
+    let model = Arc::new(Model::default());
+    let (queue, work) = AppendQueue::new(model.clone(), SessionId::mint(), NodeId::mint());
+    let work = tokio::spawn(work);
+    World { model, queue, work }
 }
 
 impl World {
@@ -58,7 +43,12 @@ impl World {
     }
 
     async fn submit(&self, pending: PendingSave) -> Receipt {
-        self.queue.submit(pending).await.unwrap()
+        let PendingSave { agent, epoch, save } = pending;
+        self.queue.submit(&agent, epoch, Arc::new(save)).await
+    }
+
+    async fn append(&self, pending: PendingSave) -> Result<WrittenRows, AppendError> {
+        self.submit(pending).await.outcome().await
     }
 
     /// Submits a save of agent 99 and keeps its statement in flight, so that further saves wait in
@@ -71,6 +61,13 @@ impl World {
         gate.reached().await;
         first
     }
+}
+
+/// A save of an agent, and the epoch under which it is submitted.
+struct PendingSave {
+    agent: AgentId,
+    epoch: i64,
+    save: Save,
 }
 
 fn save(n: usize, bodies: &[&str]) -> PendingSave {
@@ -86,14 +83,18 @@ fn save(n: usize, bodies: &[&str]) -> PendingSave {
     PendingSave {
         agent: agent(n),
         epoch: 1,
-        entries: bodies.iter().map(entry).collect(),
-        marks: vec![],
-        puts: vec![],
-        usage: Usage {
-            output_tokens: 1,
-            ..Usage::default()
+        save: Save {
+            ticket: Ticket(0),
+            entries: bodies.iter().map(entry).collect(),
+            marks: vec![],
+            puts: vec![],
+            usage: Usage {
+                output_tokens: 1,
+                ..Usage::default()
+            },
+            state: AgentState::Streaming,
+            beside: false,
         },
-        state: AgentState::Streaming,
     }
 }
 
@@ -104,13 +105,9 @@ fn gone(n: usize) -> (PendingSave, AppendError) {
         input: input.clone(),
         change: Change::Consumed { turn: 1 },
     };
-    (
-        PendingSave {
-            marks: vec![mark],
-            ..save(n, &["never"])
-        },
-        AppendError::InputsGone(vec![input]),
-    )
+    let mut pending = save(n, &["never"]);
+    pending.save.marks.push(mark);
+    (pending, AppendError::InputsGone(vec![input]))
 }
 
 fn place(written: Result<WrittenRows, AppendError>) -> (Vec<i64>, i64) {
@@ -122,7 +119,7 @@ fn place(written: Result<WrittenRows, AppendError>) -> (Vec<i64>, i64) {
 async fn saves_that_arrive_meanwhile_share_the_next_statement() {
     let world = start();
     world.enroll(2).await;
-    let first = world.hold_up().await;
+    let mut first = world.hold_up().await;
     let saves = [
         save(0, &["a", "b"]),
         save(1, &["c"]),
@@ -137,7 +134,7 @@ async fn saves_that_arrive_meanwhile_share_the_next_statement() {
     world.model.open();
     assert_eq!(place(first.outcome().await), (vec![1], 0));
     let mut places = vec![];
-    for receipt in receipts {
+    for mut receipt in receipts {
         places.push(place(receipt.outcome().await));
     }
     assert_eq!(
@@ -161,11 +158,11 @@ async fn saves_that_arrive_meanwhile_share_the_next_statement() {
 async fn an_unknown_outcome_is_sent_again_unchanged() {
     let world = start();
     world.enroll(1).await;
-    let first = world.hold_up().await;
+    let mut first = world.hold_up().await;
     world
         .model
         .fail([Fault::DropAnswer, Fault::Away, Fault::DropAnswer]);
-    let more = world.submit(save(0, &["more"])).await;
+    let mut more = world.submit(save(0, &["more"])).await;
     world.model.open();
     assert_eq!(place(first.outcome().await), (vec![1], 0));
     assert_eq!(place(more.outcome().await), (vec![2], 0));
@@ -178,28 +175,27 @@ async fn an_unknown_outcome_is_sent_again_unchanged() {
 async fn a_lost_lease_fails_what_waits_behind_it() {
     let world = start();
     world.enroll(2).await;
-    let first = world.hold_up().await;
-    let (mine, others) = (
+    let mut first = world.hold_up().await;
+    let (mut mine, mut others) = (
         world.submit(save(0, &["mine"])).await,
         world.submit(save(1, &["other"])).await,
     );
     world.model.hold(&agent(0), 2);
     world.model.open();
     first.outcome().await.unwrap();
-    let behind = world.submit(save(0, &["behind"])).await;
+    let mut behind = world.submit(save(0, &["behind"])).await;
     assert_eq!(mine.outcome().await, Err(AppendError::StaleEpoch));
     assert_eq!(behind.outcome().await, Err(AppendError::StaleEpoch));
     others.outcome().await.unwrap();
     let sent = world.model.statements();
     assert_eq!(
-        world.queue.append(save(0, &["later"])).await,
+        world.append(save(0, &["later"])).await,
         Err(AppendError::StaleEpoch)
     );
     assert_eq!(world.model.statements(), sent);
 
     world.queue.enroll(agent(0), 0).await.unwrap();
     let renewed = world
-        .queue
         .append(PendingSave {
             epoch: 2,
             ..save(0, &["again"])
@@ -215,9 +211,9 @@ async fn an_older_epochs_failure_does_not_touch_a_newer_one() {
     let world = start();
     world.enroll(1).await;
     world.model.hold(&agent(0), 2);
-    let first = world.hold_up().await;
-    let old = world.submit(save(0, &["old"])).await;
-    let new = world
+    let mut first = world.hold_up().await;
+    let mut old = world.submit(save(0, &["old"])).await;
+    let mut new = world
         .submit(PendingSave {
             epoch: 2,
             ..save(0, &["new"])
@@ -234,11 +230,11 @@ async fn an_older_epochs_failure_does_not_touch_a_newer_one() {
 async fn gone_inputs_fail_that_save_and_those_built_upon_it() {
     let world = start();
     world.enroll(2).await;
-    let first = world.hold_up().await;
-    let before = world.submit(save(0, &["before"])).await;
+    let mut first = world.hold_up().await;
+    let mut before = world.submit(save(0, &["before"])).await;
     let (pending, error) = gone(0);
-    let lost = world.submit(pending).await;
-    let (behind, other) = (
+    let mut lost = world.submit(pending).await;
+    let (mut behind, mut other) = (
         world.submit(save(0, &["behind"])).await,
         world.submit(save(1, &["other"])).await,
     );
@@ -259,8 +255,8 @@ async fn gone_inputs_fail_that_save_and_those_built_upon_it() {
 async fn refused_data_fails_its_own_save_only() {
     let world = start();
     world.enroll(1).await;
-    let first = world.hold_up().await;
-    let (good, bad) = (
+    let mut first = world.hold_up().await;
+    let (mut good, mut bad) = (
         world.submit(save(0, &["good"])).await,
         world.submit(save(0, &["a\0b"])).await,
     );
@@ -270,7 +266,6 @@ async fn refused_data_fails_its_own_save_only() {
     assert!(matches!(bad.outcome().await, Err(AppendError::Refused(_))));
     assert_eq!(
         world
-            .queue
             .append(save(0, &["next"]))
             .await
             .unwrap()
@@ -286,10 +281,7 @@ async fn while_the_store_is_away_work_pauses_and_nothing_is_lost() {
     world.enroll(1).await;
     world.model.fail(std::iter::repeat_n(Fault::Away, 40));
     let before = tokio::time::Instant::now();
-    assert_eq!(
-        place(world.queue.append(save(0, &["kept"])).await),
-        (vec![1], 0)
-    );
+    assert_eq!(place(world.append(save(0, &["kept"])).await), (vec![1], 0));
     assert!(
         before.elapsed().as_secs() > 60,
         "tried {} times in {:?}",
@@ -299,24 +291,21 @@ async fn while_the_store_is_away_work_pauses_and_nothing_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stopping_ends_the_queue_at_once() {
+async fn writers_learn_that_the_task_of_the_queue_ended() {
     let world = start();
     world.enroll(1).await;
     world
         .model
         .fail(std::iter::repeat_n(Fault::Away, 1_000_000));
-    let (first, waits) = (
+    let (mut first, mut waits) = (
         world.submit(save(0, &["x"])).await,
         world.submit(save(0, &["y"])).await,
     );
-    world.stop.cancel();
+    world.work.abort();
     assert_eq!(first.outcome().await, Err(AppendError::Closed));
     assert_eq!(waits.outcome().await, Err(AppendError::Closed));
-    world.tasks.wait().await;
-    assert!(matches!(
-        world.queue.submit(save(0, &["z"])).await,
-        Err(AppendError::Closed)
-    ));
+    let later = world.append(save(0, &["z"])).await;
+    assert_eq!(later, Err(AppendError::Closed));
 }
 
 #[tokio::test]
@@ -325,15 +314,10 @@ async fn the_queue_ends_with_its_last_handle_when_all_is_written() {
     world.enroll(1).await;
     let first = world.hold_up().await;
     drop((first, world.submit(save(0, &["unwatched"])).await));
-    let World {
-        model,
-        queue,
-        tasks,
-        ..
-    } = world;
+    let World { model, queue, work } = world;
     drop(queue);
     model.open();
-    tasks.wait().await;
+    work.await.unwrap();
     assert_eq!(model.bodies(), ["first", "unwatched"]);
 }
 
@@ -341,16 +325,16 @@ async fn the_queue_ends_with_its_last_handle_when_all_is_written() {
 async fn a_full_queue_makes_writers_wait() {
     let world = start();
     world.enroll(1).await;
-    let first = world.hold_up().await;
+    let mut first = world.hold_up().await;
     for _ in 0..PLACES {
         world.submit(save(0, &["x"])).await;
     }
-    let one_more = world.queue.submit(save(0, &["waits"]));
+    let one_more = world.submit(save(0, &["waits"]));
     tokio::pin!(one_more);
     assert!(futures_util::poll!(&mut one_more).is_pending());
     world.model.open();
     first.outcome().await.unwrap();
-    let receipt = one_more.await.unwrap();
+    let mut receipt = one_more.await;
     assert_eq!(receipt.outcome().await.unwrap().prev, PLACES as i64 + 1);
 }
 
@@ -358,9 +342,9 @@ async fn a_full_queue_makes_writers_wait() {
 async fn an_agent_that_is_not_enrolled_writes_nothing() {
     let world = start();
     world.enroll(1).await;
-    world.queue.append(save(0, &["x"])).await.unwrap();
+    world.append(save(0, &["x"])).await.unwrap();
     assert_eq!(
-        world.queue.append(save(1, &["y"])).await,
+        world.append(save(1, &["y"])).await,
         Err(AppendError::NotEnrolled(agent(1)))
     );
 }
@@ -393,7 +377,7 @@ async fn acknowledged_saves_are_the_log_after_any_failure() {
                 };
                 receipts.push((body, world.submit(pending).await));
             }
-            for (body, receipt) in receipts {
+            for (body, mut receipt) in receipts {
                 match receipt.outcome().await {
                     Ok(written) => {
                         acknowledged.extend(written.seqs.into_iter().map(|seq| (seq, body.clone())))

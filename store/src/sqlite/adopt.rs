@@ -15,8 +15,8 @@ use tempfile::TempDir;
 
 use super::{
     SqliteStore,
+    db::RowReader,
     db::{Db, DbOptions},
-    decode::RowReader,
     fault,
     folder::StoreFolder,
     index::{NewRows, Reserved, session_of_file},
@@ -141,7 +141,7 @@ impl SqliteStore {
         })?;
         RowReader {
             row: &row,
-            path: old,
+            file: Some(old),
         }
         .timestamp("created_at")
     }

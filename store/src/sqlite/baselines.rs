@@ -40,15 +40,7 @@ impl Baselines for SqliteStore {
     ) -> Result<Vec<CallBaseline>, StoreError> {
         let file = self.file(session).await?;
         let rows = file.db.rows(query(UNDECIDED).bind(MOST_BASELINES)).await?;
-        let baseline = |row| {
-            let row = file.reader(row);
-            Ok(CallBaseline {
-                call: row.parse("call_id", CallId::parse)?,
-                agent: row.agent_id("agent_id")?,
-                epoch: row.get("epoch")?,
-                roots: row.get::<&str>("roots")?.to_owned(),
-            })
-        };
+        let baseline = |row| file.reader(row).baseline();
         rows.iter().map(baseline).collect()
     }
 

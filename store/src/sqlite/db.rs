@@ -20,7 +20,6 @@ use tempfile::TempDir;
 use tokio::{sync::Mutex, time::timeout_at};
 
 use super::{
-    decode::RowReader,
     fault::{self, SqliteFault},
     folder,
     read_only::{self, ReadOnlyView},
@@ -31,6 +30,9 @@ use crate::StoreError;
 pub use options::DbOptions;
 
 pub type SqliteStatement<'q> = Query<'q, Sqlite, SqliteArguments>;
+
+/// A row whose columns are read by name.
+pub type RowReader<'a> = crate::row::RowReader<'a, SqliteRow>;
 
 /// An open file, or a database in memory.
 #[derive(Debug)]
@@ -252,7 +254,7 @@ impl Db {
     pub fn reader<'a>(&'a self, row: &'a SqliteRow) -> RowReader<'a> {
         RowReader {
             row,
-            path: &self.path,
+            file: Some(&self.path),
         }
     }
 

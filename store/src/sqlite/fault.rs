@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sqlx::error::DatabaseError;
 
-use crate::StoreError;
+use crate::{StoreError, row::damaged_file};
 
 /// The reason for which a trigger of the schema refused a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,11 +172,7 @@ fn sort_own(error: &sqlx::Error, path: &Path) -> SqliteFault {
 
 /// Returns the error for damaged content of the file at `path`.
 pub fn damaged(path: &Path, what: impl std::fmt::Display) -> SqliteFault {
-    let way_out = "put it aside, or recover it with `sqlite3 FILE .recover`";
-    SqliteFault::Damaged(format!(
-        "cannot use {}: it is damaged: {what}; {way_out}",
-        path.display()
-    ))
+    SqliteFault::Damaged(damaged_file(path, what))
 }
 
 fn away(path: &Path, error: &sqlx::Error) -> SqliteFault {

@@ -15,8 +15,8 @@ use sqlx::{query, sqlite::SqliteRow};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
 use super::{
+    db::RowReader,
     db::{Db, DbOptions, SqliteStatement},
-    decode::RowReader,
     fault::{self, SqliteFault},
 };
 use crate::{AgentRecord, NewSession, StoreError};
@@ -249,11 +249,11 @@ impl SessionFile {
             )));
         };
         let row = db.reader(&row);
-        let (id, lead) = (row.parse("id", SessionId::parse)?, row.agent_id("lead")?);
+        let (id, lead) = (row.parse::<SessionId>("id")?, row.parse::<AgentId>("lead")?);
         if id != *named {
             return Err(fault::damaged(&path, format!("it holds session {id}")));
         }
-        let team = row.parse("team_id", TeamId::parse)?;
+        let team = row.parse::<TeamId>("team_id")?;
         Ok(Self { db, id, team, lead })
     }
 
@@ -265,7 +265,7 @@ impl SessionFile {
     pub async fn agent(&self, id: &AgentId) -> Result<Option<AgentRecord>, StoreError> {
         let found = query("SELECT * FROM agents WHERE id = ?1").bind(id.as_str());
         let row = self.db.row(found).await?;
-        row.map(|row| self.reader(&row).agent(&self.id, &self.team))
+        row.map(|row| self.reader(&row).agent(self.id.clone(), self.team.clone()))
             .transpose()
     }
 }

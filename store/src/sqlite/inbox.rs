@@ -94,7 +94,7 @@ impl Inbox for SqliteStore {
         for _ in 0..TRIES {
             if let Some(row) = file.db.row(put(&input, &self.inbox)).await? {
                 let row = file.reader(&row);
-                let node = row.node()?;
+                let node = row.parse_optional::<NodeId>("node_id")?;
                 self.announce(session, &input, node.as_ref()).await?;
                 return Ok(PutResult::Put {
                     head: row.get("head")?,
@@ -139,7 +139,7 @@ impl Inbox for SqliteStore {
                 .row(bind(ASK, &question).bind(asker_epoch).bind(max_depth))
                 .await?;
             if let Some(row) = asked {
-                let node = file.reader(&row).node()?;
+                let node = file.reader(&row).parse_optional::<NodeId>("node_id")?;
                 self.announce(session, &question, node.as_ref()).await?;
                 return Ok(AskOutcome::Asked { node });
             }
@@ -204,17 +204,7 @@ impl Inbox for SqliteStore {
               AND coalesce(i.outcome, '') NOT IN ('rewound', 'withdrawn') ORDER BY i.n";
         let file = self.file(session).await?;
         let rows = file.db.rows(query(TASKS).bind(agent.as_str())).await?;
-        let task = |row| {
-            let row = file.reader(row);
-            let id = row.parse("id", InputId::parse)?;
-            Ok(TaskRecord {
-                id,
-                from: row.sender()?,
-                consumed: row.get("consumed")?,
-                responded: row.get("responded")?,
-            })
-        };
-        rows.iter().map(task).collect()
+        rows.iter().map(|row| file.reader(row).task()).collect()
     }
 
     async fn work(
@@ -260,13 +250,7 @@ async fn unread(file: &InUse, agent: &AgentId) -> Result<Unread, StoreError> {
     let Some(row) = file.db.row(query(UNREAD).bind(agent.to_string())).await? else {
         return Ok(Unread::default());
     };
-    let row = file.reader(&row);
-    let (agent_bytes, agent_inputs) = (row.get("agent_bytes")?, row.get("agent_inputs")?);
-    Ok(Unread {
-        agent_bytes,
-        agent_inputs,
-        session_bytes: row.get("session_bytes")?,
-    })
+    file.reader(&row).unread()
 }
 
 /// Returns the existing input with the id of a new one. Fails if the existing input belongs to

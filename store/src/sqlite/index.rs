@@ -15,8 +15,8 @@ use sqlx::{query, sqlite::SqliteRow};
 use tokio::sync::Mutex;
 
 use super::{
+    db::RowReader,
     db::{Db, DbOptions, SqliteStatement},
-    decode::RowReader,
 };
 use crate::{StoreError, page::SessionCursor, stored};
 use known::IndexCache;
@@ -240,7 +240,7 @@ impl Index {
             return Ok(Some(known));
         }
         let found = query("SELECT session_id FROM agents WHERE id = ?1").bind(agent.as_str());
-        let read = |row: RowReader<'_>| row.parse("session_id", SessionId::parse);
+        let read = |row: RowReader<'_>| row.parse::<SessionId>("session_id");
         let session = self.read(found, read).await?.into_iter().next();
         session
             .iter()
@@ -277,7 +277,7 @@ impl Index {
     pub async fn closed_before(&self, at: Timestamp) -> Result<Vec<SessionId>, StoreError> {
         const CLOSED: &str = "SELECT id FROM sessions WHERE state = 'closed' AND created_at < ?1 ORDER BY created_at, id";
         self.read(query(CLOSED).bind(at.millis()), |row| {
-            row.parse("id", SessionId::parse)
+            row.parse::<SessionId>("id")
         })
         .await
     }
@@ -298,8 +298,8 @@ impl Index {
             .bind(of.map(|node| node.to_string()));
         let lease = |row: RowReader<'_>| {
             Ok((
-                row.parse("session_id", SessionId::parse)?,
-                row.parse("node_id", NodeId::parse)?,
+                row.parse::<SessionId>("session_id")?,
+                row.parse::<NodeId>("node_id")?,
             ))
         };
         self.read(statement, lease).await
@@ -310,8 +310,8 @@ impl Index {
     pub async fn all_pending(&self) -> Result<Vec<(SessionId, InputId, Timestamp)>, StoreError> {
         let pending = |row: RowReader<'_>| {
             Ok((
-                row.parse("session_id", SessionId::parse)?,
-                row.parse("input_id", InputId::parse)?,
+                row.parse::<SessionId>("session_id")?,
+                row.parse::<InputId>("input_id")?,
                 row.timestamp("at")?,
             ))
         };
@@ -364,7 +364,7 @@ fn pending(
 
 fn id_and_name(row: RowReader<'_>) -> Result<(SessionId, SessionName), StoreError> {
     Ok((
-        row.parse("id", SessionId::parse)?,
-        row.parse("name", SessionName::parse)?,
+        row.parse::<SessionId>("id")?,
+        row.parse::<SessionName>("name")?,
     ))
 }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use planck_common::{AgentId, NodeId, SessionId, event::json};
 use sqlx::query;
 
-use super::{SqliteStore, decode::RowReader, files::InUse, lock};
+use super::{SqliteStore, db::RowReader, files::InUse, lock};
 use crate::{HeldLease, LeaseClaim, LeaseRelease, Leases, StoreError, Stray, refusal};
 
 const CLAIM_LEAD: &str = "UPDATE agents SET node_id = ?1, epoch = epoch + 1, incarnation = incarnation + ?4
@@ -55,12 +55,7 @@ impl Leases for SqliteStore {
             return current(&file, agent, seen, node).await;
         };
         self.index.leased(session, node).await?;
-        let row = file.reader(&row);
-        Ok(Some(HeldLease {
-            epoch: row.number("epoch")?,
-            last_seq: row.number("last_seq")?,
-            incarnation: row.number("incarnation")?,
-        }))
+        file.reader(&row).lease().map(Some)
     }
 
     async fn release_all(
@@ -78,7 +73,9 @@ impl Leases for SqliteStore {
             .map(|release| (&release.agent, release.epoch, release.stopped))
             .collect();
         let rows = file.db.rows(query(RELEASE).bind(json(&fields))).await?;
-        let released = rows.iter().map(|row| file.reader(row).agent_id("id"));
+        let released = rows
+            .iter()
+            .map(|row| file.reader(row).parse::<AgentId>("id"));
         let released: BTreeSet<AgentId> = released.collect::<Result<_, _>>()?;
         let mut results = Vec::with_capacity(releases.len());
         for release in releases {
@@ -178,8 +175,8 @@ async fn current(
 fn stray(file: &InUse, row: RowReader<'_>) -> Result<Stray, StoreError> {
     Ok(Stray {
         session: file.id.clone(),
-        agent: row.agent_id("id")?,
-        node: row.node()?,
+        agent: row.parse("id")?,
+        node: row.parse_optional("node_id")?,
         epoch: row.number("epoch")?,
     })
 }

@@ -8,12 +8,10 @@ use async_trait::async_trait;
 use planck_common::{
     AgentId, NodeId, Seq, SessionId,
     command::{Events, Messages},
-    envelope::{RowPosition, Writer},
 };
-use serde_json::value::RawValue;
 use sqlx::query;
 
-use super::{SqliteStore, decode::RowReader, fault, files::InUse};
+use super::{SqliteStore, files::InUse};
 use crate::{
     Appended, Batch, Log, LogRow, RewindOutcome, StoreError,
     page::{LOG_BYTES, LOG_ROWS},
@@ -87,7 +85,7 @@ impl Log for SqliteStore {
             let rows = file.db.rows(statement).await?;
             for row in &rows {
                 let row = file.reader(row);
-                let (seq, event) = (row.number("seq")?, envelope(&file, row)?);
+                let (seq, event) = (row.number("seq")?, row.envelope(&file.id, &file.team)?);
                 bytes += event.get().len();
                 if bytes > LOG_BYTES && !page.events.is_empty() {
                     page.next = seq;
@@ -157,30 +155,4 @@ async fn head(file: &InUse) -> Result<Seq, StoreError> {
         .await?;
     let row = row.ok_or_else(|| refusal::no_session(&file.id))?;
     file.reader(&row).number("head")
-}
-
-fn envelope(file: &InUse, row: RowReader<'_>) -> Result<Box<RawValue>, StoreError> {
-    let writer = writer(file, row)?;
-    let (place, body) = (row.place()?, row.get::<&str>("body")?);
-    let at = RowPosition {
-        seq: row.number("seq")?,
-        prev: row.number("prev")?,
-        hidden_by: row.get("hidden_by")?,
-    };
-    raw(file, writer.stored(row.get("kind")?, place, at, body))
-}
-
-fn writer(file: &InUse, row: RowReader<'_>) -> Result<Writer, StoreError> {
-    Ok(Writer {
-        agent_id: row.agent_id("agent_id")?,
-        session_id: file.id.clone(),
-        team_id: file.team.clone(),
-        node_id: row.parse("node_id", NodeId::parse)?,
-        epoch: row.number("epoch")?,
-    })
-}
-
-fn raw(file: &InUse, text: String) -> Result<Box<RawValue>, StoreError> {
-    RawValue::from_string(text)
-        .map_err(|error| fault::damaged(file.db.path(), format!("malformed body: {error}")).into())
 }

@@ -14,15 +14,20 @@ use planck_common::{
     spec::AgentSpec,
 };
 use serde_json::{Map, Value};
-use sqlx::{query, sqlite::SqliteRow};
+use sqlx::query;
 
-use super::{SqliteStore, db::Db, files::InUse};
+use super::{
+    SqliteStore,
+    db::{Db, SqliteStatement},
+    files::InUse,
+};
 use crate::{
     AgentCreation, AgentRecord, Created, LeadIncarnation, NAMESAKES, NewMember, NewSession,
     SessionRecord, SessionRecords, StoreError, refusal, stored,
 };
 
-const RECORD: &str = "SELECT s.*, a.node_id FROM sessions s JOIN agents a ON a.id = s.lead";
+const RECORD: &str =
+    "SELECT s.*, a.node_id AS owner FROM sessions s JOIN agents a ON a.id = s.lead";
 
 const EXITS: &str = "SELECT a.id, a.name, coalesce((SELECT l.body->>'reason' FROM log l
       WHERE l.agent_id = a.id AND l.kind = 'agent_stopped' ORDER BY l.seq DESC LIMIT 1), 'stopped') AS reason
@@ -112,11 +117,10 @@ impl SessionRecords for SqliteStore {
             .await?
             .ok_or_else(|| refusal::no_session(session))?;
         let row = file.reader(&row);
-        let count = |column| Ok::<_, StoreError>(row.get::<i64>(column)?.unsigned_abs());
         let removed = RemovedCounts {
-            agents: count("agents")?,
-            events: count("events")?,
-            inputs: count("inputs")?,
+            agents: row.amount("agents")?,
+            events: row.amount("events")?,
+            inputs: row.amount("inputs")?,
         };
         let emptied = file
             .db
@@ -166,36 +170,28 @@ impl SessionRecords for SqliteStore {
     }
 
     async fn agents(&self, session: &SessionId) -> Result<Vec<AgentRecord>, StoreError> {
-        let file = self.file(session).await?;
-        agents_of(
-            &file,
-            &file
-                .db
-                .rows(query("SELECT * FROM agents ORDER BY n"))
-                .await?,
-        )
+        let all = query("SELECT * FROM agents ORDER BY n");
+        agents(&self.file(session).await?, all).await
     }
 
-    async fn agents_matching(
+    async fn agents_named(
         &self,
         session: &SessionId,
-        text: &str,
+        id_or_name: &str,
     ) -> Result<Vec<AgentRecord>, StoreError> {
-        const NAMED: &str = "SELECT * FROM agents WHERE id = ?1 OR name = ?1";
+        let named = query("SELECT * FROM agents WHERE id = ?1 OR name = ?1").bind(id_or_name);
+        agents(&self.file(session).await?, named).await
+    }
+
+    async fn agents_of_type(
+        &self,
+        session: &SessionId,
+        r#type: &str,
+    ) -> Result<Vec<AgentRecord>, StoreError> {
         const TYPED: &str =
             "SELECT * FROM agents WHERE type = ?1 ORDER BY state = 'stopped', n LIMIT ?2";
-        let file = self.file(session).await?;
-        let mut meant = agents_of(&file, &file.db.rows(query(NAMED).bind(text)).await?)?;
-        if !meant.iter().any(AgentRecord::is_there) {
-            meant.extend(agents_of(
-                &file,
-                &file
-                    .db
-                    .rows(query(TYPED).bind(text).bind(NAMESAKES))
-                    .await?,
-            )?);
-        }
-        Ok(meant)
+        let of_type = query(TYPED).bind(r#type).bind(NAMESAKES);
+        agents(&self.file(session).await?, of_type).await
     }
 
     async fn create_agents(
@@ -235,15 +231,7 @@ impl SessionRecords for SqliteStore {
     async fn unreported_exits(&self, session: &SessionId) -> Result<Vec<WorkerExit>, StoreError> {
         let file = self.file(session).await?;
         let rows = file.db.rows(query(EXITS)).await?;
-        let exit = |row| {
-            let row = file.reader(row);
-            Ok(WorkerExit {
-                id: row.agent_id("id")?,
-                name: row.get("name")?,
-                reason: row.get("reason")?,
-            })
-        };
-        rows.iter().map(exit).collect()
+        rows.iter().map(|row| file.reader(row).exit()).collect()
     }
 }
 
@@ -252,8 +240,11 @@ pub(super) async fn record_in(db: &Db) -> Result<Option<SessionRecord>, StoreErr
     row.map(|row| db.reader(&row).session()).transpose()
 }
 
-fn agents_of(file: &InUse, rows: &[SqliteRow]) -> Result<Vec<AgentRecord>, StoreError> {
-    rows.iter()
-        .map(|row| file.reader(row).agent(&file.id, &file.team))
-        .collect()
+async fn agents<'q>(
+    file: &InUse,
+    statement: SqliteStatement<'q>,
+) -> Result<Vec<AgentRecord>, StoreError> {
+    let rows = file.db.rows(statement).await?;
+    let agent = |row| file.reader(row).agent(file.id.clone(), file.team.clone());
+    rows.iter().map(agent).collect()
 }

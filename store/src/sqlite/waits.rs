@@ -8,14 +8,14 @@ use planck_common::{
     AgentId, CallId, SessionId, Timestamp,
     command::{ListWaits, WaitRow, Waits as WaitPage},
     event::json,
-    wait::{WaitAnswer, WaitState},
+    wait::WaitAnswer,
 };
 use sqlx::query;
 
-use super::{SqliteStore, decode::RowReader, fault, files::InUse, index::WaitHint};
+use super::{SqliteStore, db::RowReader, files::InUse, index::WaitHint};
 use crate::{
     AnswerOutcome, SessionRule, StoreError, Waits,
-    waits::{StoredWait, WaitAndAnswer, parse_answer, session_rule},
+    waits::{WaitAndAnswer, session_rule},
 };
 
 /// Builds a query for waits from its `WHERE` clause.
@@ -88,8 +88,8 @@ impl Waits for SqliteStore {
             if let Some(row) = file.db.row(statement).await? {
                 let row = file.reader(&row);
                 return Ok(AnswerOutcome::Answered {
-                    agent: row.agent_id("agent_id")?,
-                    node: row.node()?,
+                    agent: row.parse("agent_id")?,
+                    node: row.parse_optional("node_id")?,
                 });
             }
         }
@@ -114,18 +114,7 @@ impl Waits for SqliteStore {
             return Ok(vec![]);
         };
         let rows = file.db.rows(query(ANSWERS).bind(agent.as_str())).await?;
-        let answer = |row| {
-            let row: RowReader<'_> = file.reader(row);
-            let id = row.parse("id", CallId::parse)?;
-            let opened_at = row.timestamp("opened_at")?;
-            let expires_at: Option<i64> = row.get("expires_at")?;
-            let expires_at = expires_at.map(Timestamp::from_millis);
-            let answer = row.parse("answer", |text| {
-                parse_answer(&id, text, opened_at, expires_at)
-            })?;
-            Ok((id, answer))
-        };
-        rows.iter().map(answer).collect()
+        rows.iter().map(|row| file.reader(row).answer()).collect()
     }
 
     async fn session_rules(&self, session: &SessionId) -> Result<Vec<SessionRule>, StoreError> {
@@ -161,23 +150,8 @@ async fn find(file: &InUse, id: &CallId) -> Result<Option<FoundWait>, StoreError
 
 fn found(file: &InUse, row: RowReader<'_>) -> Result<FoundWait, StoreError> {
     let (body, answer): (&str, Option<&str>) = (row.get("body")?, row.get("answer")?);
-    let stored = StoredWait {
-        id: row.parse("id", CallId::parse)?,
-        session: file.id.clone(),
-        agent: row.agent_id("agent_id")?,
-        seq: row.get("seq")?,
-        state: row.parse("state", |name| {
-            WaitState::find(name).ok_or("an unknown name")
-        })?,
-        opened_at: row.timestamp("opened_at")?,
-        body,
-        answer,
-    };
-    let wait = stored
-        .parse()
-        .map_err(|what| StoreError::from(fault::damaged(row.path, what)))?;
     Ok(FoundWait {
-        wait,
+        wait: row.wait(&file.id)?,
         is_stopped: row.get("stopped")?,
         size: body.len() + answer.map_or(0, str::len),
     })

@@ -1,14 +1,10 @@
 //! Reads the inputs that a prompt may have caused, in Postgres.
 
-use planck_common::{InputId, SessionId, command::SessionState};
+use planck_common::{InputId, SessionId};
 
 use crate::{
-    InputReader, StoreError, WorkInput, WorkRows,
-    postgres::{
-        database::Database,
-        rows::{Columns, outcome},
-    },
-    stored,
+    StoreError, WorkRows,
+    postgres::database::{Database, RowReader, reader},
     work::MOST_INPUTS,
 };
 
@@ -52,57 +48,6 @@ pub async fn find(
         .bind(input.map(InputId::as_str))
         .bind(most + 1);
     let rows = database.all(query).await?;
-    let Some(first) = rows.first().map(Columns) else {
-        return Ok(None);
-    };
-    let is_closed = first.named("state", stored::session_state)? == SessionState::Closed;
-    let mut work = WorkRows {
-        root: None,
-        rest: Vec::with_capacity(rows.len()),
-        is_cut: rows.len() > MOST_INPUTS,
-        head: first.get("log_head")?,
-        is_shut: is_closed && !first.get::<bool>("held")?,
-    };
-    for row in rows.iter().take(MOST_INPUTS) {
-        let columns = Columns(row);
-        if columns.get::<Option<&str>>("id")?.is_none() {
-            continue;
-        }
-        match columns.get("is_root")? {
-            true => work.root = Some(read(&columns)?),
-            false => work.rest.push(read(&columns)?),
-        }
-    }
-    Ok(Some(work).filter(|work| input.is_none() || work.root.is_some()))
-}
-
-fn read(row: &Columns<'_>) -> Result<WorkInput, StoreError> {
-    let (outcome, number) = (outcome(row, "outcome")?, |column| {
-        row.get::<i64>(column).map(i64::unsigned_abs)
-    });
-    let turn = |column| {
-        let turn: Option<i32> = row.get(column)?;
-        Ok::<_, StoreError>(turn.and_then(|turn| u32::try_from(turn).ok()))
-    };
-    let reader = match &outcome {
-        None => Some(InputReader {
-            state: row.named("agent_state", stored::agent_state)?,
-            open_waits: number("open_waits")?,
-            answers: number("answers")?,
-            calls: number("calls")?,
-        }),
-        Some(_) => None,
-    };
-    Ok(WorkInput {
-        id: row.parse("id")?,
-        agent: row.parse("agent_id")?,
-        sender: row.parse_optional("sender")?,
-        cause: turn("cause")?,
-        is_later: row.get("is_later")?,
-        head: row.get("head")?,
-        turn: turn("turn")?,
-        outcome,
-        waiting: row.get("waiting")?,
-        reader,
-    })
+    let rows: Vec<RowReader<'_>> = rows.iter().map(reader).collect();
+    RowReader::work(&rows, input.is_some())
 }

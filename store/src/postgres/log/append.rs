@@ -8,7 +8,7 @@ pub use arguments::column;
 use crate::{
     Appended, Batch, BatchOutcome, StoreError,
     append::{one_batch_each, refused},
-    postgres::{database::Database, rows::Columns},
+    postgres::database::{Database, RowReader, reader},
     refusal,
 };
 use arguments::{bind, entries};
@@ -212,17 +212,17 @@ async fn state(
     };
     let answers = rows
         .iter()
-        .map(|row| answer(&Columns(row)))
+        .map(|row| answer(reader(row)))
         .collect::<Result<_, _>>()?;
     let totals = rows
         .first()
-        .map(|row| totals(&Columns(row)))
+        .map(|row| totals(reader(row)))
         .transpose()?
         .flatten();
     Ok(Ok(AppendResult { answers, totals }))
 }
 
-fn answer(row: &Columns<'_>) -> Result<BatchAnswer, StoreError> {
+fn answer(row: RowReader<'_>) -> Result<BatchAnswer, StoreError> {
     if row.get("written")? {
         return Ok(BatchAnswer::Settled(BatchOutcome::Written(
             row.get("seqs")?,
@@ -240,7 +240,7 @@ fn answer(row: &Columns<'_>) -> Result<BatchAnswer, StoreError> {
     Ok(BatchAnswer::Settled(BatchOutcome::InputsGone(missing)))
 }
 
-fn totals(row: &Columns<'_>) -> Result<Option<Usage>, StoreError> {
+fn totals(row: RowReader<'_>) -> Result<Option<Usage>, StoreError> {
     row.get::<Option<f64>>("cost_usd")?
         .map(|_| row.usage())
         .transpose()
@@ -263,10 +263,10 @@ async fn find_known(
     let Some(first) = rows.first() else {
         return Err(refusal::no_session(session));
     };
-    let totals = Columns(first).usage()?;
+    let totals = reader(first).usage()?;
     let known = rows
         .iter()
-        .map(|row| Columns(row).get("seqs"))
+        .map(|row| reader(row).get("seqs"))
         .collect::<Result<_, _>>()?;
     Ok((known, totals))
 }

@@ -7,11 +7,11 @@
 use planck_common::{AgentId, Seq, SessionId, TeamId, command::Messages};
 use serde_json::value::RawValue;
 
-use super::{MAX_BYTES, raw, writer};
+use super::MAX_BYTES;
 use crate::{
     StoreError,
     page::LOG_ROWS,
-    postgres::{database::Database, rows::Columns},
+    postgres::database::{Database, reader},
     refusal,
 };
 
@@ -62,11 +62,11 @@ pub async fn messages(
     let rows = database.all(statement).await?;
     let (mut messages, mut summaries, mut part) = (Vec::new(), Vec::new(), None);
     for row in &rows {
-        let row = Columns(row);
+        let row = reader(row);
         match (row.get("summary")?, row.get("over")?) {
-            (true, _) => summaries.push(message(&row, session, &segment.team)?),
+            (true, _) => summaries.push(row.message(session, &segment.team)?),
             (false, false) if part.is_none() => {
-                messages.push((row.get("seq")?, message(&row, session, &segment.team)?))
+                messages.push((row.number("seq")?, row.message(session, &segment.team)?))
             }
             (false, _) => part = part.or(messages.last().map(|(seq, _)| *seq)),
         }
@@ -114,18 +114,10 @@ async fn segment(
         .optional(statement)
         .await?
         .ok_or_else(|| refusal::no_session(session))?;
-    let row = Columns(&row);
+    let row = reader(&row);
     Ok(Segment {
         team: row.parse("team_id")?,
         after: row.get("after")?,
         earlier: row.get("earlier")?,
     })
-}
-
-fn message(
-    row: &Columns<'_>,
-    session: &SessionId,
-    team: &TeamId,
-) -> Result<Box<RawValue>, StoreError> {
-    raw(writer(row, session, team)?.message(row.get("seq")?, row.time("at")?, row.get("body")?))
 }

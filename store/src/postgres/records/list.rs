@@ -1,15 +1,14 @@
 //! Lists sessions in pages, each with its current activity.
 
-use planck_common::command::{ListSessions, Sessions};
+use planck_common::command::{ListSessions, SessionActivity, SessionRow, Sessions};
 use sqlx::postgres::PgRow;
 
+use super::SESSION;
 use crate::{
-    StoreError, glance,
+    StoreError,
+    glance::{self, Glance, Traces},
     page::{self, SessionCursor},
-    postgres::{
-        database::Database,
-        rows::{self, Columns, SESSION},
-    },
+    postgres::database::{Database, reader},
     stored,
 };
 
@@ -67,8 +66,19 @@ pub async fn sessions(database: &Database, filter: ListSessions) -> Result<Sessi
     let more = found.len() > size;
     found.truncate(size);
     let next = found.last().filter(|_| more).map(cursor).transpose()?;
-    let sessions = found.iter().map(rows::session_row);
+    let sessions = found.iter().map(session_row);
     Ok(page::fit(sessions.collect::<Result<_, _>>()?, next))
+}
+
+fn session_row(row: &PgRow) -> Result<SessionRow, StoreError> {
+    let row = reader(row);
+    let activity = row.named("activity", SessionActivity::find)?;
+    let traces = Traces {
+        prompt: row.get("prompt")?,
+        answer: row.get("answer")?,
+        end: row.get("ended")?,
+    };
+    Ok(row.session()?.row(Glance::of(activity, traces)))
 }
 
 /// Returns a number of characters as `left` takes it.
@@ -77,9 +87,9 @@ fn characters(most: u32) -> i32 {
 }
 
 fn cursor(row: &PgRow) -> Result<String, StoreError> {
-    let row = Columns(row);
+    let row = reader(row);
     let cursor = SessionCursor {
-        created_at: row.time("created_at")?,
+        created_at: row.timestamp("created_at")?,
         id: row.parse("id")?,
     };
     Ok(cursor.to_string())

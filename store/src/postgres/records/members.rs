@@ -7,9 +7,8 @@ use super::find_agent;
 use crate::{
     AgentCreation, DEFAULT_MAX_AGENTS, HeldLease, LeadIncarnation, NewMember, StoreError,
     postgres::{
-        database::{Database, PgStatement},
+        database::{Database, PgStatement, reader, unknown_verdict},
         log::append::column,
-        rows::{self, Columns},
     },
     refusal, stored,
 };
@@ -96,11 +95,11 @@ async fn state(
     };
     let mut outcomes = Vec::with_capacity(members.len());
     for (row, NewMember { agent, .. }) in rows.iter().zip(members) {
-        let row = Columns(row);
+        let row = reader(row);
         outcomes.push(match row.get::<&str>("verdict")? {
             "born" => AgentCreation::Created {
                 lease: HeldLease::FIRST,
-                name: row.get("detail")?,
+                name: row.text("detail")?,
             },
             "known" => match find_agent(database, &agent.id).await? {
                 Some(record) if record.session == *session => {
@@ -112,10 +111,10 @@ async fn state(
             },
             "team_dead" => AgentCreation::TeamDead,
             "full" => AgentCreation::Full {
-                max: row.count("most")?,
+                max: row.small("most")?,
             },
             other => {
-                return Err(rows::unknown_verdict(other));
+                return Err(unknown_verdict(other));
             }
         });
     }

@@ -8,22 +8,19 @@ use std::{
 };
 
 use async_trait::async_trait;
-use planck_common::{
-    AgentId, InputId, NodeId, Seq, SessionId, command::AgentState, event::InputKind, usage::Usage,
-};
+use planck_common::{AgentId, InputId, NodeId, Seq, SessionId, event::InputKind, usage::Usage};
 use sqlx::{Executor as _, Row as _};
 use tokio::task::JoinSet;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::Private;
 use crate::{
     Appended, AskOutcome, Batch, Inbox as _, LeadIncarnation, LeaseClaim, LeaseRelease,
     Leases as _, Log as _, SessionRecords as _, StoreError,
-    conformance::{Team, assert_log_is_sound, message, whole_log},
+    conformance::{Team, assert_log_is_sound, message, save, whole_log},
     postgres::PostgresStore,
-    queue::{AppendError, AppendQueue, PendingSave, QueueStore},
+    queue::{AppendError, AppendQueue, tests::fake::QueueStore},
 };
-use planck_agent::{Mark, effect::Change};
+use planck_agent::{Mark, Save, effect::Change};
 
 const NODES: usize = 3;
 const AGENTS: usize = 4;
@@ -197,19 +194,16 @@ impl Writer {
         let texts: Vec<String> = (0..fastrand::usize(1..4))
             .map(|_| InputId::mint().to_string())
             .collect();
-        let pending = PendingSave {
-            agent: self.id().clone(),
-            epoch,
-            entries: texts.iter().map(|text| message(text)).collect(),
+        let save = Save {
             marks: marks.collect(),
-            puts: vec![],
             usage: Usage {
                 output_tokens: 1,
                 ..Usage::default()
             },
-            state: AgentState::Streaming,
+            ..save(texts.iter().map(|text| message(text)).collect())
         };
-        match self.queue.append(pending).await {
+        let mut receipt = self.queue.submit(self.id(), epoch, Arc::new(save)).await;
+        match receipt.outcome().await {
             Ok(written) => self
                 .shared
                 .acknowledged
@@ -299,18 +293,13 @@ async fn the_rules_hold_under_kills_and_lost_answers() {
         acknowledged: Mutex::default(),
         counts: Mutex::default(),
     });
-    let (queues, mut tasks) = (TaskTracker::new(), JoinSet::new());
+    let (mut queues, mut tasks) = (JoinSet::new(), JoinSet::new());
     for _ in 0..NODES {
         let (store, node) = (world.store().await, NodeId::mint());
         let session = shared.team.session.clone();
         let lossy = Arc::new(Lossy(store.clone()));
-        let queue = AppendQueue::start(
-            lossy,
-            session,
-            node.clone(),
-            &queues,
-            CancellationToken::new(),
-        );
+        let (queue, work) = AppendQueue::new(lossy, session, node.clone());
+        queues.spawn(work);
         for agent in 0..AGENTS {
             let (shared, store, queue, node) =
                 (shared.clone(), store.clone(), queue.clone(), node.clone());
@@ -335,8 +324,7 @@ async fn the_rules_hold_under_kills_and_lost_answers() {
     while let Some(done) = tasks.join_next().await {
         done.unwrap();
     }
-    queues.close();
-    queues.wait().await;
+    queues.join_all().await;
     check(&shared, &mut world.0.connect().await.unwrap()).await;
 }
 

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use planck_common::{AgentId, NodeId, Seq, SessionId, usage::Usage};
 use tokio::sync::watch;
 
-use super::super::QueueStore;
+use super::fake::QueueStore;
 use crate::{Appended, Batch, BatchOutcome, LeaseRelease, StoreError};
 
 /// A fault that the log applies to a statement.
@@ -186,23 +186,18 @@ impl State {
         if (epoch, last_seq) != (batch.epoch, batch.prev) {
             return self.known(batch);
         }
-        if let Some(mark) = batch
-            .marks
-            .iter()
-            .find(|mark| mark.input.as_str() == "gone")
-        {
+        if let Some(mark) = batch.marks().find(|mark| mark.input.as_str() == "gone") {
             return BatchOutcome::InputsGone(vec![mark.input.clone()]);
         }
-        if batch.entries.iter().any(|entry| entry.body.contains('\0')) {
+        if batch.entries().any(|entry| entry.body.contains('\0')) {
             return BatchOutcome::Refused("a NUL byte".into());
         }
         let seqs: Vec<Seq> = batch
-            .entries
-            .iter()
+            .entries()
             .map(|entry| self.insert(batch, &entry.body))
             .collect();
         if !seqs.is_empty() {
-            self.totals += batch.usage;
+            self.totals += batch.usage();
         }
         BatchOutcome::Written(seqs)
     }
@@ -227,8 +222,8 @@ impl State {
                 && row.epoch == batch.epoch
                 && row.prev >= batch.prev
         });
-        let seqs: Vec<Seq> = rows.map(|(seq, _)| seq).take(batch.entries.len()).collect();
-        let is_mine = seqs.len() == batch.entries.len() && !seqs.is_empty();
+        let seqs: Vec<Seq> = rows.map(|(seq, _)| seq).take(batch.rows()).collect();
+        let is_mine = seqs.len() == batch.rows() && !seqs.is_empty();
         if is_mine {
             BatchOutcome::Written(seqs)
         } else {

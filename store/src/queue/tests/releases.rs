@@ -16,8 +16,8 @@ fn release(n: usize, epoch: i64) -> LeaseRelease {
 async fn waiting_releases_share_a_statement_after_the_saves() {
     let world = start();
     world.enroll(3).await;
-    let first = world.hold_up().await;
-    let last = world.submit(save(0, &["last"])).await;
+    let mut first = world.hold_up().await;
+    let mut last = world.submit(save(0, &["last"])).await;
     let released = futures_util::future::join_all([
         world.queue.release(release(0, 1)),
         world.queue.release(release(1, 7)),
@@ -44,7 +44,7 @@ async fn waiting_releases_share_a_statement_after_the_saves() {
 async fn error_of_a_statement_answers_each_of_its_releases_unchanged() {
     let world = start();
     world.enroll(2).await;
-    let first = world.hold_up().await;
+    let mut first = world.hold_up().await;
     world.model.fail([Fault::None, Fault::Away]);
     let released = futures_util::future::join_all([
         world.queue.release(release(0, 1)),
@@ -63,10 +63,10 @@ async fn error_of_a_statement_answers_each_of_its_releases_unchanged() {
 }
 
 #[tokio::test]
-async fn release_fails_once_the_queue_is_stopped() {
+async fn release_fails_once_the_task_of_the_queue_ended() {
     let world = start();
     world.enroll(1).await;
-    world.stop.cancel();
+    world.work.abort();
     let result = world.queue.release(release(0, 1)).await;
     assert!(matches!(result, Err(StoreError::Away(_))), "{result:?}");
 }

@@ -1,11 +1,11 @@
 //! Reads the inputs that a prompt may have caused, in SQLite.
 
-use planck_common::{AgentId, InputId, command::SessionState};
+use planck_common::InputId;
 use sqlx::query;
 
 use crate::{
-    InputReader, StoreError, WorkInput, WorkRows,
-    sqlite::{decode::RowReader, files::InUse},
+    StoreError, WorkRows,
+    sqlite::{db::RowReader, files::InUse},
     work::MOST_INPUTS,
 };
 
@@ -36,51 +36,6 @@ pub async fn find(file: &InUse, input: Option<&InputId>) -> Result<Option<WorkRo
     let most = i64::try_from(MOST_INPUTS).unwrap_or(i64::MAX);
     let statement = query(WORK).bind(input.map(InputId::as_str)).bind(most + 1);
     let rows = file.db.rows(statement).await?;
-    let Some(first) = rows.first().map(|row| file.reader(row)) else {
-        return Ok(None);
-    };
-    let is_closed = first.session_state()? == SessionState::Closed;
-    let mut work = WorkRows {
-        root: None,
-        rest: Vec::with_capacity(rows.len()),
-        is_cut: rows.len() > MOST_INPUTS,
-        head: first.number("log_head")?,
-        is_shut: is_closed && !first.get::<bool>("held")?,
-    };
-    for row in rows.iter().take(MOST_INPUTS) {
-        let row = file.reader(row);
-        if row.get::<Option<&str>>("id")?.is_none() {
-            continue;
-        }
-        match row.get("is_root")? {
-            true => work.root = Some(read(&row)?),
-            false => work.rest.push(read(&row)?),
-        }
-    }
-    Ok(Some(work).filter(|work| input.is_none() || work.root.is_some()))
-}
-
-fn read(row: &RowReader<'_>) -> Result<WorkInput, StoreError> {
-    let outcome = row.outcome()?;
-    let reader = match &outcome {
-        None => Some(InputReader {
-            state: row.agent_state("agent_state")?,
-            open_waits: row.number("open_waits")?.unsigned_abs(),
-            answers: row.number("answers")?.unsigned_abs(),
-            calls: row.number("calls")?.unsigned_abs(),
-        }),
-        Some(_) => None,
-    };
-    Ok(WorkInput {
-        id: row.parse("id", InputId::parse)?,
-        agent: row.agent_id("agent_id")?,
-        sender: row.parse_optional("sender", AgentId::parse)?,
-        cause: row.get("cause")?,
-        is_later: row.get("is_later")?,
-        head: row.number("head")?,
-        turn: row.get("turn")?,
-        outcome,
-        waiting: row.get("waiting")?,
-        reader,
-    })
+    let rows: Vec<RowReader<'_>> = rows.iter().map(|row| file.reader(row)).collect();
+    RowReader::work(&rows, input.is_some())
 }

@@ -5,7 +5,7 @@ use planck_common::{CallId, SessionId, Timestamp, command::ListWaits, event::jso
 use sqlx::query;
 
 use super::Index;
-use crate::{StoreError, page::WaitCursor, sqlite::decode::RowReader};
+use crate::{StoreError, page::WaitCursor, sqlite::db::RowReader};
 
 /// A wait to write to the index.
 #[derive(Debug)]
@@ -56,8 +56,8 @@ impl Index {
             WHERE due IS NOT NULL AND due <= ?1 ORDER BY session_id";
         let due = |row: RowReader<'_>| {
             Ok(DueWait {
-                session: row.parse("session_id", SessionId::parse)?,
-                id: row.parse("id", CallId::parse)?,
+                session: row.parse("session_id")?,
+                id: row.parse("id")?,
                 at: row.timestamp("at")?,
                 due: row.get("due")?,
             })
@@ -135,9 +135,9 @@ impl Index {
         let wait = |row: RowReader<'_>| {
             let at = WaitCursor {
                 opened_at: row.timestamp("opened_at")?,
-                id: row.parse("id", CallId::parse)?,
+                id: row.parse("id")?,
             };
-            Ok((row.parse("session_id", SessionId::parse)?, at))
+            Ok((row.parse::<SessionId>("session_id")?, at))
         };
         self.read(statement, wait).await
     }

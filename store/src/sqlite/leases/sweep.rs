@@ -144,7 +144,7 @@ async fn over(file: &InUse, hints: &Hints) -> Result<Vec<InputId>, StoreError> {
     let mut there = BTreeMap::new();
     for row in &file.db.rows(query(THERE).bind(json(&ids))).await? {
         let row = file.reader(row);
-        there.insert(row.parse("id", InputId::parse)?, row.get::<bool>("over")?);
+        there.insert(row.parse::<InputId>("id")?, row.get::<bool>("over")?);
     }
     let now = Timestamp::now();
     let is_over = |(id, at): &&(InputId, Timestamp)| match there.get(id) {

@@ -59,7 +59,7 @@ async fn announce_puts(
 ) -> Result<(), StoreError> {
     let puts: Vec<(&InputId, &AgentId)> = batches
         .iter()
-        .flat_map(|batch| &batch.puts)
+        .flat_map(Batch::puts)
         .map(|put| (&put.id, &put.agent))
         .collect();
     if puts.is_empty() {
@@ -74,7 +74,7 @@ fn statements(batches: &[Batch], refused: &[Option<BatchOutcome>]) -> Vec<(usize
     let mut runs: Vec<(usize, usize)> = vec![];
     let (mut rows, mut open) = (0, false);
     for (n, (batch, refused)) in batches.iter().zip(refused).enumerate() {
-        let more = batch.entries.len().max(1);
+        let more = batch.rows().max(1);
         if refused.is_some() {
             open = false;
             continue;
@@ -98,7 +98,7 @@ fn settled<'a>(batches: &'a [Batch], outcomes: &[BatchOutcome]) -> Vec<&'a Input
         .zip(outcomes)
         .filter(|(_, outcome)| matches!(outcome, BatchOutcome::Written(_)));
     written
-        .flat_map(|(batch, _)| &batch.marks)
+        .flat_map(|(batch, _)| batch.marks())
         .map(|mark| &mark.input)
         .collect()
 }
@@ -138,12 +138,12 @@ fn written(
         .first()
         .ok_or_else(|| StoreError::Broken("an append returned no row".into()))?;
     let row = file.reader(row);
-    let count: usize = batches.iter().map(|batch| batch.entries.len()).sum();
+    let count: usize = batches.iter().map(|batch| batch.rows()).sum();
     let mut next = row.number("head")? + 1 - Seq::try_from(count).unwrap_or(Seq::MAX);
     let mut outcomes = Vec::with_capacity(batches.len());
     for batch in batches {
         let first = next;
-        next += Seq::try_from(batch.entries.len()).unwrap_or(Seq::MAX);
+        next += Seq::try_from(batch.rows()).unwrap_or(Seq::MAX);
         outcomes.push(BatchOutcome::Written((first..next).collect()));
     }
     Ok((outcomes, Some(row.usage()?)))
@@ -168,8 +168,8 @@ async fn why_not(
     if !holds(file, batch).await? {
         return Ok(BatchOutcome::StaleEpoch);
     }
-    let marks = mark_rows(&batch.marks);
-    if batch.entries.is_empty() && !marks.is_empty() && already_marked(file, batch, &marks).await? {
+    let marks = mark_rows(batch.marks());
+    if batch.rows() == 0 && !marks.is_empty() && already_marked(file, batch, &marks).await? {
         return Ok(BatchOutcome::Written(vec![]));
     }
     let gone = gone(file, batch, &marks).await?;
@@ -192,7 +192,7 @@ async fn why_not(
 /// epoch and after the same row.
 async fn in_the_log(file: &InUse, batch: &Batch) -> Result<Option<Vec<Seq>>, StoreError> {
     const WRITTEN: &str = "SELECT seq, prev, kind, body FROM log WHERE agent_id = ?1 AND epoch = ?2 AND seq > ?3 ORDER BY seq LIMIT ?4";
-    let count = i64::try_from(batch.entries.len()).unwrap_or(i64::MAX);
+    let count = batch.rows();
     if count == 0 {
         return Ok(None);
     }
@@ -200,10 +200,10 @@ async fn in_the_log(file: &InUse, batch: &Batch) -> Result<Option<Vec<Seq>>, Sto
         .bind(batch.agent.as_str())
         .bind(batch.epoch)
         .bind(batch.prev)
-        .bind(count);
+        .bind(i64::try_from(count).unwrap_or(i64::MAX));
     let rows = file.db.rows(written).await?;
-    let (mut seqs, mut prev) = (Vec::with_capacity(batch.entries.len()), batch.prev);
-    for (row, entry) in rows.iter().zip(&batch.entries) {
+    let (mut seqs, mut prev) = (Vec::with_capacity(count), batch.prev);
+    for (row, entry) in rows.iter().zip(batch.entries()) {
         let row = file.reader(row);
         let same = row.get::<Seq>("prev")? == prev
             && row.get::<&str>("kind")? == entry.kind.name()
@@ -214,7 +214,7 @@ async fn in_the_log(file: &InUse, batch: &Batch) -> Result<Option<Vec<Seq>>, Sto
         prev = row.number("seq")?;
         seqs.push(prev);
     }
-    Ok((seqs.len() == batch.entries.len()).then_some(seqs))
+    Ok((seqs.len() == count).then_some(seqs))
 }
 
 async fn holds(file: &InUse, batch: &Batch) -> Result<bool, StoreError> {
@@ -240,7 +240,7 @@ async fn gone(file: &InUse, batch: &Batch, marks: &[MarkRow]) -> Result<Vec<Inpu
         .rows(query(GONE).bind(json(&marks)).bind(batch.agent.as_str()))
         .await?;
     rows.iter()
-        .map(|row| file.reader(row).parse("id", InputId::parse))
+        .map(|row| file.reader(row).parse::<InputId>("id"))
         .collect()
 }
 

@@ -4,11 +4,11 @@ use planck_common::{AgentId, Seq, command::Messages};
 use serde_json::value::RawValue;
 use sqlx::query;
 
-use super::{chunk, raw, writer};
+use super::chunk;
 use crate::{
     StoreError,
     page::{LOG_BYTES, LOG_ROWS},
-    sqlite::{decode::RowReader, files::InUse},
+    sqlite::{db::RowReader, files::InUse},
 };
 
 pub async fn messages(
@@ -106,9 +106,7 @@ async fn newest(
 }
 
 fn message(file: &InUse, row: RowReader<'_>) -> Result<(Seq, Box<RawValue>), StoreError> {
-    let seq = row.number("seq")?;
-    let text = writer(file, row)?.message(seq, row.timestamp("at")?, row.get("body")?);
-    Ok((seq, raw(file, text)?))
+    Ok((row.number("seq")?, row.message(&file.id, &file.team)?))
 }
 
 /// Returns the summaries of the checkpoint with which a segment begins.

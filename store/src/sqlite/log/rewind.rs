@@ -71,14 +71,14 @@ async fn outcome(file: &InUse, head: Seq) -> Result<RewindOutcome, StoreError> {
     let stopped = file.db.rows(query(STOPPED).bind(head)).await?;
     let agent = |row| {
         let row = file.reader(row);
-        Ok::<_, StoreError>((row.agent_id("id")?, row.get("epoch")?))
+        Ok::<_, StoreError>((row.parse("id")?, row.get("epoch")?))
     };
     Ok(RewindOutcome {
         head,
         agents: agents.iter().map(agent).collect::<Result<_, _>>()?,
         stopped: stopped
             .iter()
-            .map(|row| file.reader(row).agent_id("id"))
+            .map(|row| file.reader(row).parse("id"))
             .collect::<Result<_, _>>()?,
     })
 }

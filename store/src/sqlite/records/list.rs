@@ -2,7 +2,7 @@
 
 use planck_common::{
     SessionId,
-    command::{ListSessions, SessionRow, Sessions},
+    command::{ListSessions, SessionActivity, SessionRow, Sessions},
 };
 use sqlx::query;
 
@@ -91,5 +91,6 @@ async fn row_of(
         answer: row.get("answer")?,
         end: row.get("ended")?,
     };
-    Ok(Some(record.row(Glance::of(row.activity()?, traces))))
+    let activity = row.named("activity", SessionActivity::find)?;
+    Ok(Some(record.row(Glance::of(activity, traces))))
 }

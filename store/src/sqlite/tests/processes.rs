@@ -6,6 +6,7 @@ use std::{
     os::unix::process::ExitStatusExt as _,
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -155,11 +156,7 @@ async fn writer() {
             agent: agent.clone(),
             epoch: lease.epoch,
             prev,
-            entries: team::warnings(2),
-            marks: vec![],
-            puts: vec![],
-            usage: planck_common::usage::Usage::default(),
-            state: planck_common::command::AgentState::Streaming,
+            saves: vec![Arc::new(team::save(team::warnings(2)))],
         };
         let outcome = loop {
             match store

@@ -43,7 +43,7 @@ pub async fn announce(
     session: &SessionId,
     batches: &[Batch],
 ) -> Result<(), StoreError> {
-    let entries = batches.iter().flat_map(|batch| &batch.entries);
+    let entries = batches.iter().flat_map(Batch::entries);
     let opening = entries.filter(|entry| entry.kind == EventKind::WaitOpened);
     let now = Timestamp::now();
     // A malformed body is left to the file, which refuses its batch.
@@ -110,7 +110,7 @@ pub async fn look(store: &SqliteStore, file: &InUse, due: &[DueWait]) -> Result<
             "answered" => Some(0),
             _ended => None,
         };
-        next.insert(row.parse("id", CallId::parse)?, look_at);
+        next.insert(row.parse::<CallId>("id")?, look_at);
     }
     let looked: Vec<(&DueWait, Option<i64>)> = due
         .iter()

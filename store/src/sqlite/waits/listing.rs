@@ -12,7 +12,7 @@ use super::{FoundWait, find};
 use crate::{
     StoreError,
     page::{self, LOG_BYTES, WaitCursor},
-    sqlite::{SqliteStore, decode::RowReader},
+    sqlite::{SqliteStore, db::RowReader},
     waits::is_live,
 };
 
@@ -120,7 +120,7 @@ async fn candidates(
     let candidate = |row| {
         let row: RowReader<'_> = file.reader(row);
         let (id, opened_at): (CallId, Timestamp) =
-            (row.parse("id", CallId::parse)?, row.timestamp("opened_at")?);
+            (row.parse::<CallId>("id")?, row.timestamp("opened_at")?);
         Ok(Candidate {
             session: session.clone(),
             at: WaitCursor { opened_at, id },

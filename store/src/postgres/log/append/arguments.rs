@@ -1,7 +1,7 @@
 //! Converts batches to the arrays that the statement of an append unnests: writers, rows, marks and
 //! inputs.
 
-use planck_common::AgentId;
+use planck_common::{AgentId, usage::Usage};
 
 use crate::{
     Batch, NewInput,
@@ -16,17 +16,17 @@ pub fn column<'a, T, V>(items: &'a [T], value: impl Fn(&'a T) -> V) -> Vec<V> {
 }
 
 pub fn entries(batch: &Batch) -> i64 {
-    i64::try_from(batch.entries.len()).unwrap_or(i64::MAX)
+    i64::try_from(batch.rows()).unwrap_or(i64::MAX)
 }
 
 pub fn bind<'q>(statement: PgStatement<'q>, batches: &[&Batch]) -> PgStatement<'q> {
     let statement = bind_writers(statement, batches);
-    let statement = bind_rows(statement, &of_agents(batches, |batch| batch.entries.iter()));
+    let statement = bind_rows(statement, &of_agents(batches, Batch::entries));
     let statement = bind_marks(
         statement,
-        &of_agents(batches, |batch| mark_rows(&batch.marks)),
+        &of_agents(batches, |batch| mark_rows(batch.marks())),
     );
-    bind_puts(statement, &of_agents(batches, |batch| batch.puts.iter()))
+    bind_puts(statement, &of_agents(batches, Batch::puts))
 }
 
 /// Returns the items of one kind from all batches, each with the agent of its batch.
@@ -41,34 +41,19 @@ fn of_agents<'a, T, I: IntoIterator<Item = T>>(
 }
 
 fn bind_writers<'q>(statement: PgStatement<'q>, batches: &[&Batch]) -> PgStatement<'q> {
-    // A batch without rows cannot be recognised when it is repeated, so its tokens and cost are not
-    // added.
-    let tokens = |of: fn(&Batch) -> u64| {
-        column(batches, |batch| {
-            if batch.entries.is_empty() {
-                0
-            } else {
-                clamp(of(batch))
-            }
-        })
-    };
+    let usage: Vec<Usage> = batches.iter().map(|batch| batch.usage()).collect();
+    let tokens = |of: fn(&Usage) -> u64| column(&usage, |usage| clamp(of(usage)));
     statement
         .bind(column(batches, |batch| batch.agent.as_str()))
         .bind(column(batches, |batch| batch.epoch))
         .bind(column(batches, |batch| batch.prev))
-        .bind(column(batches, |batch| batch.state.name()))
+        .bind(column(batches, |batch| batch.state().name()))
         .bind(column(batches, |batch| entries(batch)))
-        .bind(tokens(|batch| batch.usage.input_tokens))
-        .bind(tokens(|batch| batch.usage.output_tokens))
-        .bind(tokens(|batch| batch.usage.cache_read_tokens))
-        .bind(tokens(|batch| batch.usage.cache_write_tokens))
-        .bind(column(batches, |batch| {
-            if batch.entries.is_empty() {
-                0.0
-            } else {
-                batch.usage.cost_usd
-            }
-        }))
+        .bind(tokens(|usage| usage.input_tokens))
+        .bind(tokens(|usage| usage.output_tokens))
+        .bind(tokens(|usage| usage.cache_read_tokens))
+        .bind(tokens(|usage| usage.cache_write_tokens))
+        .bind(column(&usage, |usage| usage.cost_usd))
 }
 
 fn clamp(tokens: u64) -> i64 {

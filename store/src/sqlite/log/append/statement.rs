@@ -75,19 +75,19 @@ pub fn statement(node: &NodeId, batches: &[&Batch]) -> SqliteStatement<'static> 
     let (mut rows, mut bodies, mut usage) = (Vec::new(), Vec::new(), Usage::default());
     let mut fields = Vec::with_capacity(batches.len());
     for batch in batches {
-        for (n, entry) in batch.entries.iter().enumerate() {
+        for (n, entry) in batch.entries().enumerate() {
             rows.push(row(batch, entry, n == 0, bodies.len() + 1));
             bodies.extend_from_slice(entry.body.as_bytes());
         }
-        let used = used(batch);
+        let used = batch.usage();
         usage += used;
-        let last = (!batch.entries.is_empty()).then(|| rows.len() - 1);
+        let last = (batch.rows() > 0).then(|| rows.len() - 1);
         fields.push(batch_fields(batch, last, used));
     }
     let marks: Vec<AgentMark<'_>> = batches.iter().flat_map(|batch| marks(batch)).collect();
-    let puts = batches.iter().flat_map(|batch| &batch.puts).map(put_row);
+    let puts = batches.iter().flat_map(|batch| batch.puts()).map(put_row);
     let puts: Vec<Value> = puts.collect();
-    let times = batches.iter().flat_map(|batch| &batch.entries);
+    let times = batches.iter().flat_map(|batch| batch.entries());
     let latest = times.map(|entry| entry.place.at.millis()).max();
     query(APPEND)
         .bind(json(&fields))
@@ -105,22 +105,13 @@ pub fn statement(node: &NodeId, batches: &[&Batch]) -> SqliteStatement<'static> 
         .bind(usage.cost_usd)
 }
 
-/// Returns the usage that a batch adds to the totals.
-fn used(batch: &Batch) -> Usage {
-    if batch.entries.is_empty() {
-        Usage::default()
-    } else {
-        batch.usage
-    }
-}
-
 fn batch_fields(batch: &Batch, last: Option<usize>, used: Usage) -> BatchFields<'_> {
     BatchFields(
         &batch.agent,
         batch.epoch,
         batch.prev,
         last,
-        batch.state.name(),
+        batch.state().name(),
         tokens(used.input_tokens),
         tokens(used.output_tokens),
         tokens(used.cache_read_tokens),
@@ -145,7 +136,7 @@ fn row<'a>(batch: &'a Batch, entry: &Entry, first: bool, offset: usize) -> RowFi
 
 fn marks(batch: &Batch) -> impl Iterator<Item = AgentMark<'_>> {
     let agent = &batch.agent;
-    mark_rows(&batch.marks)
+    mark_rows(batch.marks())
         .into_iter()
         .map(move |mark| AgentMark { agent, mark })
 }

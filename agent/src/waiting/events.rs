@@ -1,8 +1,10 @@
-//! The data of the event that opens a wait: what a person or a client is asked.
+//! The events of waits: the one that opens a wait, with what a person or a client is asked, and
+//! those that end it.
 
 use planck_common::{
-    event::ToolEffect,
-    wait::{WaitKind, WaitOpened},
+    CallId,
+    event::{Event, ToolEffect},
+    wait::{WaitAnswer, WaitClosed, WaitDecision, WaitKind, WaitOpened},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
@@ -35,7 +37,7 @@ struct CallRequest<'a> {
 
 impl Agent {
     /// Returns the data of the event that opens a wait, or why the call cannot be asked about.
-    pub(super) fn opening(
+    pub(crate) fn opening(
         &self,
         kind: WaitKind,
         tool: &ToolSpec,
@@ -138,4 +140,35 @@ pub(super) fn one_line(text: &str) -> String {
 /// Returns the JSON of a value whose serialisation cannot fail.
 pub(super) fn raw(value: &impl Serialize) -> Box<RawValue> {
     to_raw_value(value).unwrap_or_default()
+}
+
+/// Returns the event that ends a wait with this answer. `call` is the call that waited, if there is
+/// one.
+pub fn closed(id: CallId, call: Option<&CallNames>, answer: &WaitAnswer) -> Event {
+    Event::WaitClosed(WaitClosed {
+        call_id: other_than(&id, call),
+        id,
+        decision: answer.decision,
+        by: answer.by.clone(),
+        reason: answer.reason.clone(),
+        scope: answer.scope,
+    })
+}
+
+/// Returns the event that withdraws a wait.
+pub fn withdrawn(id: CallId, call: Option<&CallNames>, why: &str) -> Event {
+    Event::WaitClosed(WaitClosed {
+        call_id: other_than(&id, call),
+        id,
+        decision: WaitDecision::Withdrawn,
+        by: None,
+        reason: Some(why.into()),
+        scope: None,
+    })
+}
+
+/// Returns the id of a call if its wait has another one.
+fn other_than(wait: &CallId, call: Option<&CallNames>) -> Option<CallId> {
+    let call = call.map(|call| &call.call_id);
+    call.filter(|call| *call != wait).cloned()
 }
