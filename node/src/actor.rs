@@ -29,5 +29,5 @@ pub const AT_ONCE: usize = 128;
 
 pub use host::Host;
 pub use hosting::{Hosting, Opening};
-pub use mail::{ArrivalOutcome, SpecChange};
+pub use mail::{DeliveryOutcome, SpecChange};
 pub use parts::ActorContext;

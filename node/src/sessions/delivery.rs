@@ -9,7 +9,7 @@ use planck_common::{
 
 use super::Sessions;
 use crate::{
-    actor::{ArrivalOutcome, Hosting, Opening, host::NotHere},
+    actor::{DeliveryOutcome, Hosting, Opening, host::NotHere},
     agent::OpenTurn,
 };
 use planck_store::{AgentRecord, NewInput};
@@ -24,7 +24,7 @@ impl Sessions {
         session: &SessionId,
         node: Option<NodeId>,
         input: &NewInput,
-    ) -> Result<ArrivalOutcome, Refusal> {
+    ) -> Result<DeliveryOutcome, Refusal> {
         if let Some(outcome) = self.deliver_to_host(session, node, input).await {
             return Ok(outcome);
         }
@@ -36,9 +36,9 @@ impl Sessions {
         match taken_over.await {
             Err(refusal) if refusal.retryable || self.has_no_place(session).await => {
                 tracing::debug!(agent = %input.agent, %refusal, "cannot take over the agent now; the next sweep does");
-                Ok(ArrivalOutcome::Taken)
+                Ok(DeliveryOutcome::Taken)
             }
-            taken_over => taken_over.map(|()| ArrivalOutcome::Taken),
+            taken_over => taken_over.map(|()| DeliveryOutcome::Taken),
         }
     }
 
@@ -58,7 +58,7 @@ impl Sessions {
         session: &SessionId,
         node: Option<NodeId>,
         input: &NewInput,
-    ) -> Option<ArrivalOutcome> {
+    ) -> Option<DeliveryOutcome> {
         let agent = &input.agent;
         if let Ok(outcome) = self.deliver_here(agent, Some(input.clone())).await {
             return Some(outcome);
@@ -69,12 +69,12 @@ impl Sessions {
             ..Wake::look(session, agent)
         };
         match self.base.peers.wake(&node, &wake).await {
-            Ok(()) => Some(ArrivalOutcome::Taken),
-            Err(refusal) if refusal.code == Code::Busy => Some(ArrivalOutcome::Busy),
+            Ok(()) => Some(DeliveryOutcome::Taken),
+            Err(refusal) if refusal.code == Code::Busy => Some(DeliveryOutcome::Busy),
             Err(refusal) => {
                 tracing::debug!(%agent, %node, %refusal, "cannot inform the host of the input; its next sweep finds it");
                 let is_alive = self.base.view.is_alive(&node).await;
-                is_alive.then_some(ArrivalOutcome::Taken)
+                is_alive.then_some(DeliveryOutcome::Taken)
             }
         }
     }
@@ -171,7 +171,7 @@ impl Sessions {
         let delivered = match input {
             Some(row) if row.outcome.is_some() => {
                 let withdrawn = self.base.host.withdrawn(agent, row.input.id).await;
-                withdrawn.map(|()| ArrivalOutcome::Taken)
+                withdrawn.map(|()| DeliveryOutcome::Taken)
             }
             Some(row) => self.deliver_here(agent, Some(row.input)).await,
             None => {
@@ -180,8 +180,8 @@ impl Sessions {
             }
         };
         match delivered {
-            Ok(ArrivalOutcome::Taken) => Ok(()),
-            Ok(ArrivalOutcome::Busy) => Err(Refusal::new(Code::Busy, "the agent is busy")),
+            Ok(DeliveryOutcome::Taken) => Ok(()),
+            Ok(DeliveryOutcome::Busy) => Err(Refusal::new(Code::Busy, "the agent is busy")),
             Err(gone) => Err(Refusal::not_found(gone.to_string())),
         }
     }
@@ -192,15 +192,15 @@ impl Sessions {
         &self,
         agent: &AgentId,
         input: Option<NewInput>,
-    ) -> Result<ArrivalOutcome, NotHere> {
+    ) -> Result<DeliveryOutcome, NotHere> {
         let host = &self.base.host;
         let deliver = async |input| match input {
-            Some(input) => host.arrive(agent, input).await,
-            None => host.look(agent).await.map(|()| ArrivalOutcome::Taken),
+            Some(input) => host.deliver(agent, input).await,
+            None => host.look(agent).await.map(|()| DeliveryOutcome::Taken),
         };
         match deliver(input.clone()).await {
             Err(_) if self.placement.local().admission().leave_news(agent) => {
-                Ok(ArrivalOutcome::Taken)
+                Ok(DeliveryOutcome::Taken)
             }
             // The agent may have started between the two checks.
             Err(_) => deliver(input).await,

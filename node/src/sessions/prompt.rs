@@ -10,7 +10,7 @@ use planck_common::{
 };
 
 use super::Sessions;
-use crate::{actor::ArrivalOutcome, nul};
+use crate::{actor::DeliveryOutcome, nul};
 use planck_store::{AgentRecord, InputOutcome, NewInput, PutResult, StoredInput};
 
 /// The agent to which a prompt goes.
@@ -97,11 +97,11 @@ impl Sessions {
             }
         };
         match outcome {
-            ArrivalOutcome::Taken => {
+            DeliveryOutcome::Taken => {
                 let warning = self.why_waiting(&session, &agent, holder.as_ref()).await;
                 Ok(accepted(head, warning))
             }
-            ArrivalOutcome::Busy => Err(busy(&agent)),
+            DeliveryOutcome::Busy => Err(busy(&agent)),
         }
     }
 

@@ -21,7 +21,7 @@ use serde_json::json as value;
 
 use super::{CommandOrigin, Sessions, first_agents::FirstAgents};
 use crate::{
-    actor::ArrivalOutcome,
+    actor::DeliveryOutcome,
     config::Period,
     services::{
         Services,
@@ -569,7 +569,7 @@ async fn input_of_a_busy_agent_that_may_not_wait_is_refused_by_verdict() {
     let verdict = sessions(&node)
         .deliver(&lead.session, lead.node.clone(), &input)
         .await;
-    assert_eq!(verdict.unwrap(), ArrivalOutcome::Taken, "it is idle");
+    assert_eq!(verdict.unwrap(), DeliveryOutcome::Taken, "it is idle");
     answered(&node, &lead.session).await;
     node.leave().await;
 }
