@@ -152,11 +152,11 @@ impl InputQueue {
     }
 
     pub(super) fn holds(&self, id: &InputId) -> bool {
-        self.waiting.iter().any(|arrival| arrival.id == *id)
+        self.waiting.iter().any(|input| input.id == *id)
     }
 
-    pub(super) fn push(&mut self, arrival: NewInput) {
-        self.waiting.push_back(arrival);
+    pub(super) fn push(&mut self, input: NewInput) {
+        self.waiting.push_back(input);
     }
 
     pub(super) fn isolate(&mut self, ids: &[InputId]) {
@@ -166,12 +166,12 @@ impl InputQueue {
     /// Removes an input from the queue and returns it. Returns `None` if the queue does not contain
     /// the input.
     pub(super) fn take(&mut self, id: &InputId) -> Option<NewInput> {
-        let at = self.waiting.iter().position(|arrival| arrival.id == *id)?;
+        let at = self.waiting.iter().position(|input| input.id == *id)?;
         self.waiting.remove(at)
     }
 
     pub(super) fn remove(&mut self, ids: &[InputId]) {
-        self.waiting.retain(|arrival| !ids.contains(&arrival.id));
+        self.waiting.retain(|input| !ids.contains(&input.id));
     }
 
     pub(super) fn drain(&mut self) -> Vec<NewInput> {
@@ -182,14 +182,14 @@ impl InputQueue {
     /// suspect. Such an input gets a turn of its own.
     pub(super) fn take_next(&mut self) -> Vec<NewInput> {
         let suspects = std::mem::take(&mut self.suspects);
-        let is_suspect = |arrival: &NewInput| suspects.contains(&arrival.id);
+        let is_suspect = |input: &NewInput| suspects.contains(&input.id);
         let count = match self.waiting.front() {
             Some(first) if is_suspect(first) => 1,
             _ => {
                 let alone = self
                     .waiting
                     .iter()
-                    .position(|arrival| arrival.fresh || is_suspect(arrival));
+                    .position(|input| input.fresh || is_suspect(input));
                 alone.map_or(self.waiting.len(), |at| at.max(1))
             }
         };
@@ -199,18 +199,18 @@ impl InputQueue {
     }
 
     pub(super) fn steers(&self) -> bool {
-        self.waiting.iter().any(|arrival| self.joins(arrival))
+        self.waiting.iter().any(|input| self.joins(input))
     }
 
-    fn joins(&self, arrival: &NewInput) -> bool {
-        arrival.mode == InputMode::Steer && !arrival.fresh && !self.suspects.contains(&arrival.id)
+    fn joins(&self, input: &NewInput) -> bool {
+        input.mode == InputMode::Steer && !input.fresh && !self.suspects.contains(&input.id)
     }
 
     /// Takes the inputs that join the running turn.
     pub(super) fn take_steered(&mut self) -> Vec<NewInput> {
         let waiting = std::mem::take(&mut self.waiting);
         let (steered, rest): (VecDeque<_>, VecDeque<_>) =
-            waiting.into_iter().partition(|arrival| self.joins(arrival));
+            waiting.into_iter().partition(|input| self.joins(input));
         self.waiting = rest;
         steered.into()
     }
@@ -218,12 +218,12 @@ impl InputQueue {
     /// Puts the inputs that could not be consumed back to the front of the queue, except those in
     /// `gone`.
     pub(super) fn put_back(&mut self, taken: Vec<NewInput>, gone: &[InputId]) {
-        for arrival in taken
+        for input in taken
             .into_iter()
             .rev()
-            .filter(|arrival| !gone.contains(&arrival.id))
+            .filter(|input| !gone.contains(&input.id))
         {
-            self.waiting.push_front(arrival);
+            self.waiting.push_front(input);
         }
     }
 }

@@ -13,12 +13,12 @@ use planck_common::{
 use super::{ArgumentCheck, NewInput, Ticket};
 use crate::model::{Chunk, Failure, Finish, ModelCard, ToolSpec};
 
-/// An input of a step. Every input except [`Input::Arrived`], [`Input::Withdrawn`],
+/// An input of a step. Every input except [`Input::Delivered`], [`Input::Withdrawn`],
 /// [`Input::Decided`] and [`Input::Command`] belongs to an effect, which its ticket identifies.
 #[derive(Debug, Clone)]
 pub enum Input {
-    /// A row was added to the inbox. The same row may arrive more than once.
-    Arrived(NewInput),
+    /// A row was added to the inbox. The same row may be delivered more than once.
+    Delivered(NewInput),
     /// The sender of an unread row withdrew it.
     Withdrawn(InputId),
     Command(Command),

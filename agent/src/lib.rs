@@ -169,7 +169,7 @@ impl Agent {
 
     fn take(&mut self, input: Input, step: &mut StepEffects) {
         match input {
-            Input::Arrived(arrival) => self.arrived(arrival, step),
+            Input::Delivered(input) => self.deliver(input, step),
             Input::Withdrawn(id) => self.inbox.remove(&[id]),
             Input::Command(command) => self.command(command, step),
             Input::Saved(saved) => self.saved(saved, step),

@@ -232,7 +232,7 @@ impl Agent {
         }
         match unstorable.inputs.as_slice() {
             [input] => match self.inbox.take(input) {
-                Some(arrival) => self.refuse_input(&arrival, unstorable, step),
+                Some(input) => self.refuse_input(&input, unstorable, step),
                 None => self.settle_down(step),
             },
             several => {
@@ -243,24 +243,19 @@ impl Agent {
     }
 
     /// Ends an input in a turn of its own, without any of the input's content.
-    fn refuse_input(
-        &mut self,
-        arrival: &NewInput,
-        unstorable: &Unstorable,
-        step: &mut StepEffects,
-    ) {
+    fn refuse_input(&mut self, input: &NewInput, unstorable: &Unstorable, step: &mut StepEffects) {
         self.counters.turn += 1;
         self.counters.request = 0;
-        let (index, input) = (self.counters.turn, speech::turn_input(arrival));
+        let (index, listed) = (self.counters.turn, speech::turn_input(input));
         let mut rows = Rows::at(self.place(step.now));
         rows.event(&Event::TurnStart(TurnStart {
             index,
-            inputs: vec![input.clone()],
+            inputs: vec![listed.clone()],
         }));
-        rows.mark(&arrival.id, Change::Consumed { turn: index });
+        rows.mark(&input.id, Change::Consumed { turn: index });
         step.act(Effect::Turn { open: true });
         self.end_turn(
-            &Turn::new(vec![input], step.now),
+            &Turn::new(vec![listed], step.now),
             rows,
             unstorable.ending(),
             step,

@@ -9,23 +9,23 @@ use planck_common::{
 use super::NewInput;
 
 /// Returns the message for an input.
-pub(super) fn message(arrival: &NewInput) -> MessageBody {
+pub(super) fn message(input: &NewInput) -> MessageBody {
     let metadata = MessageMetadata {
-        inputs: vec![arrival.id.clone()],
-        from: arrival.sender.clone(),
-        by: arrival.by.clone(),
+        inputs: vec![input.id.clone()],
+        from: input.sender.clone(),
+        by: input.by.clone(),
         ..MessageMetadata::default()
     };
-    match heading(arrival) {
+    match heading(input) {
         None => MessageBody {
             role: MessageRole::User,
             custom: None,
-            content: arrival.parts(),
+            content: input.parts(),
             metadata,
         },
         Some(heading) => {
             let content = std::iter::once(Part::text(heading))
-                .chain(arrival.parts())
+                .chain(input.parts())
                 .collect();
             MessageBody {
                 role: MessageRole::Custom,
@@ -38,13 +38,13 @@ pub(super) fn message(arrival: &NewInput) -> MessageBody {
 }
 
 /// Returns the entry that describes an input in a `turn_start` event.
-pub(super) fn turn_input(arrival: &NewInput) -> TurnInput {
-    let from = arrival.sender.as_ref().map(|sender| sender.id.clone());
+pub(super) fn turn_input(input: &NewInput) -> TurnInput {
+    let from = input.sender.as_ref().map(|sender| sender.id.clone());
     TurnInput {
-        id: arrival.id.clone(),
-        kind: arrival.kind,
+        id: input.id.clone(),
+        kind: input.kind,
         from,
-        by: arrival.by.clone(),
+        by: input.by.clone(),
     }
 }
 
@@ -58,15 +58,15 @@ pub(super) fn user(text: &str) -> MessageBody {
     }
 }
 
-fn heading(arrival: &NewInput) -> Option<String> {
-    let who = speaker(arrival.sender.as_ref());
-    let id = &arrival.id;
-    let about = arrival
+fn heading(input: &NewInput) -> Option<String> {
+    let who = speaker(input.sender.as_ref());
+    let id = &input.id;
+    let about = input
         .reply_to
         .as_ref()
         .map(|task| format!(" to task {task}"))
         .unwrap_or_default();
-    match arrival.kind {
+    match input.kind {
         InputKind::Prompt => None,
         InputKind::Question => Some(format!(
             "[question {id} from {who}; the text that ends your turn is the answer]\n\n"
@@ -103,7 +103,7 @@ mod tests {
         let say = |kind, sender| {
             let reply_to = (kind == InputKind::Response).then(|| InputId::parse("t1").unwrap());
             let id = InputId::parse("i1").unwrap();
-            let arrival = NewInput {
+            let input = NewInput {
                 id,
                 agent: AgentId::parse("a1").unwrap(),
                 kind,
@@ -115,7 +115,7 @@ mod tests {
                 fresh: false,
                 at: Timestamp::from_millis(0),
             };
-            text_of(&message(&arrival).content)
+            text_of(&message(&input).content)
         };
         assert_eq!(say(InputKind::Prompt, None), "hi");
         assert_eq!(

@@ -25,22 +25,22 @@ use super::{
 const REFUSED: &str = "[the model refused to answer]";
 
 impl Agent {
-    pub(super) fn arrived(&mut self, arrival: NewInput, step: &mut StepEffects) {
+    pub(super) fn deliver(&mut self, input: NewInput, step: &mut StepEffects) {
         let is_working = matches!(self.phase, Phase::Working(..));
-        if is_working && arrival.mode == InputMode::Reject && !self.is_in_turn(&arrival.id) {
+        if is_working && input.mode == InputMode::Reject && !self.is_in_turn(&input.id) {
             // An agent that was loaded after the input was put has it in its queue already.
-            self.inbox.remove(std::slice::from_ref(&arrival.id));
-            return self.refuse(arrival, step);
+            self.inbox.remove(std::slice::from_ref(&input.id));
+            return self.refuse(input, step);
         }
-        if self.inbox.holds(&arrival.id) || self.is_in_turn(&arrival.id) {
+        if self.inbox.holds(&input.id) || self.is_in_turn(&input.id) {
             return;
         }
         match &self.phase {
             Phase::Idle => {
-                self.inbox.push(arrival);
+                self.inbox.push(input);
                 self.settle_down(step);
             }
-            Phase::Working(..) => self.queue(arrival, step),
+            Phase::Working(..) => self.queue(input, step),
             Phase::Stopping(_) | Phase::Stopped => {}
         }
     }
@@ -50,9 +50,9 @@ impl Agent {
         turn.is_some_and(|turn| turn.inputs.iter().any(|input| input.id == *id))
     }
 
-    fn queue(&mut self, arrival: NewInput, step: &mut StepEffects) {
-        let TurnInput { id, kind, from, by } = speech::turn_input(&arrival);
-        self.inbox.push(arrival);
+    fn queue(&mut self, input: NewInput, step: &mut StepEffects) {
+        let TurnInput { id, kind, from, by } = speech::turn_input(&input);
+        self.inbox.push(input);
         let queued = self.inbox.len();
         step.publish(
             self.place(step.now),
@@ -66,15 +66,15 @@ impl Agent {
         );
     }
 
-    fn refuse(&mut self, arrival: NewInput, step: &mut StepEffects) {
+    fn refuse(&mut self, input: NewInput, step: &mut StepEffects) {
         let mut rows = Rows::at(self.place(step.now));
-        let message = format!("input {} was refused: the agent is busy", arrival.id);
+        let message = format!("input {} was refused: the agent is busy", input.id);
         rows.event(&Event::Warning(Warning {
-            inputs: vec![arrival.id.clone()],
+            inputs: vec![input.id.clone()],
             ..Warning::new("input_rejected", message)
         }));
-        rows.end(&arrival.id, InputOutcome::Busy, None);
-        self.save_then(rows, self.phase.state(), OnCommit::Refuse(arrival), step);
+        rows.end(&input.id, InputOutcome::Busy, None);
+        self.save_then(rows, self.phase.state(), OnCommit::Refuse(input), step);
     }
 
     /// Decides what an agent without a turn does next: it does postponed work, or opens a turn for

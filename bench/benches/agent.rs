@@ -100,7 +100,7 @@ impl Loop {
             model: None,
             tool: None,
         };
-        looping.step(Input::Arrived(NewInput {
+        looping.step(Input::Delivered(NewInput {
             id: InputId::mint(),
             agent: AgentId::mint(),
             kind: InputKind::Prompt,

@@ -285,10 +285,10 @@ impl BenchNode {
             metadata: serde_json::Map::new(),
         };
         let session: SessionId = self.client.start(request).await?.session_id;
-        let here = self.node.node().services().host.agents(Some(&session));
+        let here = self.node.node().services().base.host.agents(Some(&session));
         join_all(
             here.iter()
-                .map(|agent| self.node.node().services().host.info(agent)),
+                .map(|agent| self.node.node().services().base.host.info(agent)),
         )
         .await;
         self.agents.extend(here);

@@ -48,7 +48,7 @@ impl ConnectedClient {
             true => Box::pin(node::open_attended(config)).await?,
             false => Box::pin(node::open(config)).await?,
         };
-        let bus = Arc::clone(&running.node().services().bus);
+        let bus = Arc::clone(&running.node().services().base.bus);
         Ok(Self {
             client: client(&bus, config),
             to: ConnectionEnd::Node(running),

@@ -268,7 +268,7 @@ fn for_commands(config: &Config, running: &RunningNode) -> Option<SocketServer> 
         .store
         .folder()
         .filter(|_| config.nats.url.is_none())?;
-    let bus = Arc::clone(&running.node().services().bus);
+    let bus = Arc::clone(&running.node().services().base.bus);
     match SocketServer::listen(&folder, bus) {
         Ok(Some(listening)) => Some(listening),
         Ok(None) => {
@@ -286,7 +286,7 @@ fn for_commands(config: &Config, running: &RunningNode) -> Option<SocketServer> 
 async fn client(config: &Config, running: Option<&RunningNode>) -> anyhow::Result<Client> {
     let bus = match (connect::to_nats(config, "planck front").await?, running) {
         (Some(bus), _) => bus,
-        (None, Some(running)) => Arc::clone(&running.node().services().bus),
+        (None, Some(running)) => Arc::clone(&running.node().services().base.bus),
         (None, None) => return Err(usage("a front without a node needs a cluster").into()),
     };
     Ok(Client::over(bus).with_request_timeout(config.nats.request_timeout.0))

@@ -8,6 +8,7 @@ pub mod mail;
 pub mod parts;
 pub mod queues;
 pub mod runtimes;
+pub mod toolboxes;
 pub mod waiters;
 
 mod calling;
@@ -28,5 +29,5 @@ pub const AT_ONCE: usize = 128;
 
 pub use host::Host;
 pub use hosting::{Hosting, Opening};
-pub use mail::{ArrivalOutcome, SpecChange};
-pub use parts::{ActorContext, ToolboxFactory};
+pub use mail::{DeliveryOutcome, SpecChange};
+pub use parts::ActorContext;

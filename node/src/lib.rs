@@ -13,7 +13,6 @@ mod actor;
 #[doc(hidden)]
 pub mod team;
 
-mod late;
 mod lookup;
 
 mod base;

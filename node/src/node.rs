@@ -3,14 +3,13 @@
 mod assemble;
 mod cluster_handle;
 mod notifier;
-mod toolbox_factory;
 mod vitals;
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt as _;
 use planck_common::NodeId;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use assemble::{Additions, open_embedded};
 pub use assemble::{
@@ -19,23 +18,8 @@ pub use assemble::{
 };
 pub use cluster_handle::Joining;
 
-use self::{cluster_handle::ClusterHandle, notifier::NodeNotifier, toolbox_factory::NodeToolboxes};
-use crate::{
-    actor::{ActorContext, Host, activity::ActivityCounts, queues::Queues, runtimes::Runtimes},
-    agent,
-    bus::{Bus, ServiceGuard},
-    gateway,
-    late::Late,
-    services::{Services, ServicesParts, ServicesSettings},
-    sidecar::Sidecars,
-    team::TeamLibrary,
-    workspace::Workspaces,
-};
-use planck_cluster::view::ClusterView;
-use planck_providers::Llm;
-use planck_store::SessionStore;
-use planck_toolbox::skill::Skills;
-use planck_toolbox::{CallBounds, ToolCatalogue};
+use self::{cluster_handle::ClusterHandle, notifier::NodeNotifier};
+use crate::{bus::ServiceGuard, gateway, services::Services};
 
 /// How long a node that leaves waits for its tasks to end.
 const LEAVE: Duration = Duration::from_secs(10);
@@ -43,128 +27,45 @@ const LEAVE: Duration = Duration::from_secs(10);
 /// The pause before a loop of the node that panicked begins again.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// The parts that a node is built from.
-pub struct NodeParts {
-    pub id: NodeId,
-    pub store: Arc<dyn SessionStore>,
-    pub bus: Arc<dyn Bus>,
-    pub models: Arc<Llm>,
-    pub tools: ToolCatalogue,
-    pub skills: Skills,
-    pub sidecars: Sidecars,
-    pub workspaces: Workspaces,
-    pub library: TeamLibrary,
-    pub runtimes: Runtimes,
-    /// The parts for joining the cluster, or `None` if the node works without a cluster.
-    pub joining: Option<Joining>,
-    pub settings: NodeSettings,
-}
-
-/// The settings of a node.
-#[derive(Debug, Clone)]
-pub struct NodeSettings {
-    /// Whether the node works without NATS, so that it cannot reach other processes.
-    pub is_alone: bool,
-    /// Whether the processes of tools have the network.
-    pub tools_have_network: bool,
-    /// Whether `spawn_agent` accepts a `base_url`.
-    pub offers_addresses: bool,
-    pub agents: agent::Settings,
-    /// The limits on the tool calls of each agent.
-    pub calls: CallBounds,
-    /// How long an agent is idle before it is parked.
-    pub park_after: Duration,
-    pub services: ServicesSettings,
-}
-
 /// A node that is built but not running yet.
 pub struct Node {
     services: Arc<Services>,
     cluster: ClusterHandle,
     tools_have_network: bool,
-    tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-/// A running node, which answers commands and takes up agents without a living host.
+/// A running node, which answers commands and takes over agents without a living host.
 pub struct RunningNode {
     node: Arc<Node>,
     service: Box<dyn ServiceGuard>,
 }
 
 impl Node {
-    /// Creates a node with its services, without starting anything.
-    pub fn new(parts: NodeParts) -> Arc<Self> {
-        let view = Arc::new(view(&parts));
-        let (late_node, late_services) = (Late::default(), Late::default());
-        let toolboxes = NodeToolboxes::new(
-            &late_services,
-            parts.tools,
-            parts.skills,
-            parts.sidecars.clone(),
-            parts.settings.offers_addresses,
-        );
-        let actor_parts = ActorContext {
-            node: parts.id.clone(),
-            queues: Queues::new(Arc::clone(&parts.store), parts.id),
-            tools: Arc::new(toolboxes),
-            notifier: Arc::new(NodeNotifier::new(Late::clone(&late_node))),
-            settings: parts.settings.agents,
-            calls: parts.settings.calls,
-            park_after: parts.settings.park_after,
-            activity: ActivityCounts::default(),
-            permit: view.permit().clone(),
-            bus: Arc::clone(&parts.bus),
-            store: Arc::clone(&parts.store),
-            models: Arc::clone(&parts.models),
-        };
-        let tasks = TaskTracker::new();
-        let services = Arc::new(Services::new(ServicesParts {
-            view,
-            bus: parts.bus,
-            store: parts.store,
-            host: Host::new(Arc::new(actor_parts), parts.runtimes),
-            models: parts.models,
-            sidecars: parts.sidecars,
-            library: parts.library,
-            workspaces: parts.workspaces,
-            registry: parts
-                .joining
-                .as_ref()
-                .map(|joining| joining.registry.clone()),
-            settings: parts.settings.services,
-            tasks: tasks.clone(),
-        }));
-        late_services.set(&services);
-        let node = Arc::new(Self {
-            services,
-            cluster: ClusterHandle::new(parts.joining),
-            tools_have_network: parts.settings.tools_have_network,
-            tasks,
-            stop: CancellationToken::new(),
-        });
-        late_node.set(&node);
-        node
-    }
-
     /// Joins the cluster if there is one, and starts to answer commands, to sweep, and to look for
     /// sidecars.
     pub async fn run(self: Arc<Self>) -> Result<RunningNode, AssemblyError> {
         self.join().await?;
         let services = &self.services;
         let service = services
+            .base
             .bus
             .serve(self.id(), gateway::answer(Arc::clone(services)))
             .await?;
         let (takeover, stop) = (Arc::clone(&services.takeover), self.stop.clone());
         let sweeping = move || Arc::clone(&takeover).keep_sweeping(stop.clone());
-        self.tasks.spawn(restarted("the sweeps", sweeping));
-        if services.view.is_alone() {
+        self.services
+            .base
+            .tasks
+            .spawn(restarted("the sweeps", sweeping));
+        if services.base.view.is_alone() {
             services.sidecars.are_none();
         } else {
             let node = Arc::clone(&self);
             let looking = move || Arc::clone(&node).keep_looking_for_sidecars();
-            self.tasks
+            self.services
+                .base
+                .tasks
                 .spawn(restarted("the search for sidecars", looking));
         }
         let vitals = Arc::downgrade(&self);
@@ -179,8 +80,11 @@ impl Node {
 
     async fn keep_looking_for_sidecars(self: Arc<Self>) {
         let changed = || {
-            let host = self.services.host.clone();
-            self.tasks.spawn(async move { host.tools_changed().await });
+            let host = self.services.base.host.clone();
+            self.services
+                .base
+                .tasks
+                .spawn(async move { host.tools_changed().await });
         };
         self.stop
             .run_until_cancelled(self.services.sidecars.keep_looking(changed))
@@ -188,7 +92,7 @@ impl Node {
     }
 
     pub fn id(&self) -> &NodeId {
-        self.services.view.id()
+        self.services.base.view.id()
     }
 
     pub fn services(&self) -> &Services {
@@ -210,14 +114,6 @@ async fn restarted<F: Future<Output = ()>>(name: &str, mut begin: impl FnMut() -
     }
 }
 
-fn view(parts: &NodeParts) -> ClusterView {
-    let (node, store) = (parts.id.clone(), Arc::clone(&parts.store));
-    match &parts.joining {
-        Some(joining) => ClusterView::of_member(node, store, joining.cluster.times().tool_grace),
-        None => ClusterView::of_single(node, store, parts.settings.is_alone),
-    }
-}
-
 impl RunningNode {
     pub fn node(&self) -> &Arc<Node> {
         &self.node
@@ -236,7 +132,7 @@ impl RunningNode {
 
     /// Leaves the cluster. The node accepts no new work, and moves agents to other nodes for at
     /// most `patience`. Then, for at most 10 s, the node releases its remaining idle agents, so
-    /// that other nodes can take them up, and waits for its tasks to end.
+    /// that other nodes can take them over, and waits for its tasks to end.
     pub async fn shut_down(self, patience: Duration) {
         let Self { node, service } = self;
         service.leave_queue().await;
@@ -245,20 +141,20 @@ impl RunningNode {
         services.sessions.stop_waiting();
         services.takeover.drain(patience).await;
         node.stop.cancel();
-        services.host.close();
+        services.base.host.close();
         let ended = async {
             services.takeover.release_idle().await;
-            services.host.shut_down().await;
+            services.base.host.shut_down().await;
             service.stop().await;
-            node.tasks.close();
-            node.tasks.wait().await;
+            services.base.tasks.close();
+            services.base.tasks.wait().await;
         };
         if tokio::time::timeout(LEAVE, ended).await.is_err() {
             tracing::warn!("some work did not end in time; it ends with the process");
         }
         node.cluster.leave().await;
-        let _ = services.bus.flush(Duration::from_secs(1)).await;
-        services.store.close().await;
+        let _ = services.base.bus.flush(Duration::from_secs(1)).await;
+        services.base.store.close().await;
     }
 }
 

@@ -12,8 +12,6 @@ mod tests;
 
 use std::sync::Arc;
 
-use tokio_util::task::TaskTracker;
-
 pub use admission::AdmissionPermit;
 pub use choice::wanted;
 pub use local::LocalNode;
@@ -22,56 +20,23 @@ pub(crate) use choice::{AgentNodes, TRIES, choose, is_of_that_node};
 pub(crate) use hosting::claim_request;
 
 use self::spawn_batcher::SpawnBatcher;
-use crate::{actor::Host, base::Base, lookup::Lookup, peers::Peers, team_registry::TeamRegistry};
-use planck_cluster::view::ClusterView;
-use planck_store::SessionStore;
+use crate::{base::Base, team_registry::TeamRegistry};
 
 /// The service that chooses nodes for agents, and starts the agents for which this node is chosen.
 pub struct Placement {
-    view: Arc<ClusterView>,
-    peers: Arc<Peers>,
-    store: Arc<dyn SessionStore>,
-    lookup: Lookup,
-    host: Host,
+    base: Base,
     local: LocalNode,
     teams: Arc<TeamRegistry>,
     batcher: SpawnBatcher,
-    tasks: TaskTracker,
-}
-
-/// The services that placement needs.
-pub struct PlacementParts {
-    pub base: Base,
-    pub local: LocalNode,
-    pub teams: Arc<TeamRegistry>,
-    pub tasks: TaskTracker,
 }
 
 impl Placement {
-    pub fn new(parts: PlacementParts) -> Self {
-        let PlacementParts {
+    pub fn new(base: Base, local: LocalNode, teams: Arc<TeamRegistry>) -> Self {
+        Self {
             base,
             local,
             teams,
-            tasks,
-        } = parts;
-        let Base {
-            view,
-            peers,
-            store,
-            lookup,
-            host,
-        } = base;
-        Self {
-            view,
-            peers,
-            store,
-            lookup,
-            host,
-            local,
-            teams,
             batcher: SpawnBatcher::default(),
-            tasks,
         }
     }
 

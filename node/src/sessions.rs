@@ -4,7 +4,6 @@
 //! other node can do.
 
 mod abort;
-mod author;
 mod delivery;
 mod first_agents;
 mod outcome;
@@ -27,35 +26,21 @@ use planck_common::{
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-pub use author::checked_author;
 pub use outcome::read_outcome;
-pub use prompt::PromptTarget;
+pub use prompt::{PromptTarget, checked_author};
 pub use reach::AgentHost;
 pub use remote::CommandOrigin;
 pub use waits::store_answer;
 
 use crate::{
-    actor::{Host, waiters::Waiters},
-    base::Base,
-    bus::Bus,
-    lookup::Lookup,
-    peers::Peers,
-    placement::Placement,
-    takeover::Takeover,
-    team::TeamLibrary,
-    team_registry::TeamRegistry,
+    actor::waiters::Waiters, base::Base, placement::Placement, takeover::Takeover,
+    team::TeamLibrary, team_registry::TeamRegistry,
 };
-use planck_cluster::view::ClusterView;
-use planck_store::{SessionRecord, SessionStore};
+use planck_store::SessionRecord;
 
 /// The operations on sessions and their agents.
 pub struct Sessions {
-    view: Arc<ClusterView>,
-    bus: Arc<dyn Bus>,
-    peers: Arc<Peers>,
-    store: Arc<dyn SessionStore>,
-    lookup: Lookup,
-    host: Host,
+    base: Base,
     teams: Arc<TeamRegistry>,
     placement: Arc<Placement>,
     takeover: Arc<Takeover>,
@@ -76,17 +61,6 @@ struct Waiting {
     leaving: CancellationToken,
 }
 
-/// The services and limits with which [`Sessions`] is built.
-pub struct SessionsParts {
-    pub base: Base,
-    pub bus: Arc<dyn Bus>,
-    pub teams: Arc<TeamRegistry>,
-    pub placement: Arc<Placement>,
-    pub takeover: Arc<Takeover>,
-    pub library: Arc<TeamLibrary>,
-    pub limits: SessionsLimits,
-}
-
 /// The limits that the configuration sets for sessions.
 #[derive(Debug, Clone)]
 pub struct SessionsLimits {
@@ -97,30 +71,16 @@ pub struct SessionsLimits {
 }
 
 impl Sessions {
-    pub fn new(parts: SessionsParts) -> Self {
-        let SessionsParts {
-            base,
-            bus,
-            teams,
-            placement,
-            takeover,
-            library,
-            limits,
-        } = parts;
-        let Base {
-            view,
-            peers,
-            store,
-            lookup,
-            host,
-        } = base;
+    pub fn new(
+        base: Base,
+        teams: Arc<TeamRegistry>,
+        placement: Arc<Placement>,
+        takeover: Arc<Takeover>,
+        library: Arc<TeamLibrary>,
+        limits: SessionsLimits,
+    ) -> Self {
         Self {
-            view,
-            bus,
-            peers,
-            store,
-            lookup,
-            host,
+            base,
             teams,
             placement,
             takeover,
@@ -152,6 +112,6 @@ impl Sessions {
         reason: &str,
     ) -> Result<RemovedCounts, Refusal> {
         self.takeover.close(session, reason).await?;
-        Ok(self.store.delete(&session.id).await?)
+        Ok(self.base.store.delete(&session.id).await?)
     }
 }

@@ -6,12 +6,11 @@
 //! succeeds there and changes nothing.
 
 mod reaction;
-mod stop;
 
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use planck_common::{
     AgentId, NodeId, SessionId,
@@ -21,18 +20,11 @@ use planck_common::{
     spec::AgentSpec,
 };
 use tokio::sync::Notify;
-use tokio_util::task::TaskTracker;
 
-use crate::{
-    actor::{Host, parts::SessionContext},
-    base::Base,
-    lookup::Lookup,
-};
+use crate::{actor::parts::SessionContext, base::Base};
 use planck_cluster::{
     cascade::{Cascade, TeamIncarnation},
-    decisions::Decisions,
     registry::{ClusterRegistry, DeathOf, MembersCreated, RegistryError, Settled},
-    view::ClusterView,
 };
 
 /// The service that keeps the records of the teams with agents on this node.
@@ -42,29 +34,16 @@ pub struct TeamRegistry {
     cascade: Mutex<Cascade>,
     /// Notified when the cascade received an input, because its next wake-up may then be earlier.
     changed: Notify,
-    view: Arc<ClusterView>,
-    host: Host,
-    lookup: Lookup,
-    decisions: Decisions,
-    tasks: TaskTracker,
+    base: Base,
 }
 
 impl TeamRegistry {
-    pub fn new(
-        base: &Base,
-        registry: Option<ClusterRegistry>,
-        decisions: Decisions,
-        tasks: TaskTracker,
-    ) -> Self {
+    pub fn new(base: Base, registry: Option<ClusterRegistry>) -> Self {
         Self {
             registry,
             cascade: Mutex::default(),
             changed: Notify::new(),
-            view: Arc::clone(&base.view),
-            host: base.host.clone(),
-            lookup: base.lookup.clone(),
-            decisions,
-            tasks,
+            base,
         }
     }
 
@@ -83,7 +62,7 @@ impl TeamRegistry {
             Settled::Mine(_) => Ok(()),
             Settled::Theirs(found)
                 if found.record.state == TeamStanding::Alive
-                    && found.record.node == *self.view.id() =>
+                    && found.record.node == *self.base.view.id() =>
             {
                 Ok(())
             }
@@ -177,7 +156,7 @@ impl TeamRegistry {
                 team: Some(team.team.clone()),
                 ..DecisionData::because(reason)
             };
-            self.decisions.publish(DecisionKind::TeamDown, data);
+            self.base.decisions.publish(DecisionKind::TeamDown, data);
         }
         Ok(match settled {
             Settled::Mine(_) => true,
@@ -207,7 +186,7 @@ impl TeamRegistry {
             return Ok(());
         };
         let record = |spec: &AgentSpec| MemberRecord {
-            node: self.view.id().clone(),
+            node: self.base.view.id().clone(),
             session: session.id.clone(),
             r#type: spec.r#type.clone(),
             name: spec.name.clone(),
@@ -240,7 +219,7 @@ impl TeamRegistry {
             return;
         };
         if let Err(error) = registry
-            .remove_member(&team.team, team.incarnation, agent, self.view.id())
+            .remove_member(&team.team, team.incarnation, agent, self.base.view.id())
             .await
         {
             tracing::debug!(%agent, %error, "cannot remove the member's record from the registry now");
@@ -251,7 +230,7 @@ impl TeamRegistry {
         TeamRecord {
             state: TeamStanding::Alive,
             orchestrator: lead,
-            node: self.view.id().clone(),
+            node: self.base.view.id().clone(),
             session,
             reason: None,
             nonce: nonce(),

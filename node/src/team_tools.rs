@@ -10,7 +10,7 @@ mod models;
 mod respond;
 mod spawn;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use planck_common::{
     AgentId, InputId, Timestamp,
@@ -24,7 +24,6 @@ use serde_json::value::RawValue;
 
 use crate::{
     actor::parts::SessionContext,
-    late::Late,
     model::ToolSpec,
     services::Services,
     team::roster::{self, NoTarget},
@@ -35,12 +34,12 @@ use planck_toolbox::{Invocation, Tool, ToolOutcome};
 /// A tool's handle to the services of the node.
 #[derive(Clone)]
 struct ServicesHandle {
-    services: Late<Services>,
+    services: Weak<Services>,
 }
 
 /// Returns all tools between agents, which all agents of the node share. With `offers_addresses`,
 /// `spawn_agent` accepts a `base_url`.
-pub fn all(services: &Late<Services>, offers_addresses: bool) -> Vec<Arc<dyn Tool>> {
+pub fn all(services: &Weak<Services>, offers_addresses: bool) -> Vec<Arc<dyn Tool>> {
     let link = || ServicesHandle {
         services: services.clone(),
     };
@@ -68,14 +67,14 @@ struct CallerContext {
 impl ServicesHandle {
     fn services(&self) -> Result<Arc<Services>, Refusal> {
         self.services
-            .get()
+            .upgrade()
             .ok_or_else(|| Refusal::unavailable("the node is shutting down"))
     }
 
     async fn caller(&self, call: &Invocation) -> Result<CallerContext, Refusal> {
         let services = self.services()?;
         let left = || Refusal::unavailable("this agent left the node");
-        let host = &services.host;
+        let host = &services.base.host;
         let session = host.hosting(&call.agent_id).ok_or_else(left)?.session;
         let spec = host.spec(&call.agent_id).await.map_err(|_| left())?;
         Ok(CallerContext {
@@ -92,13 +91,14 @@ impl CallerContext {
     async fn other(&self, wanted: &str, what: &str) -> Result<AgentRecord, Refusal> {
         let meant = self
             .services
+            .base
             .lookup
             .members_meant(&self.session.id, wanted)
             .await?;
         let target = match roster::find(&meant, wanted) {
             Ok(target) => target,
             Err(unknown @ NoTarget::Unknown(_)) => {
-                let members = self.services.lookup.members(&self.session.id).await?;
+                let members = self.services.base.lookup.members(&self.session.id).await?;
                 return Err(Refusal::not_found(format!(
                     "{unknown}; there are {}",
                     roster::names(&members)

@@ -168,7 +168,7 @@ impl Player {
             Move::Look => world.look(),
             Move::Again(which) => {
                 if let Some(row) = pick(&world.inputs, which).cloned() {
-                    world.step(Input::Arrived(row.input));
+                    world.step(Input::Delivered(row.input));
                 }
             }
             Move::Withdraw { which, told } => self.withdraw(which, told),

@@ -28,7 +28,7 @@ fn input_that_may_not_wait_is_refused_by_an_agent_that_was_loaded_after_it_was_p
     world.inputs.push(row);
     world.crash();
     assert_eq!(world.agent.queued(), 1);
-    world.step(Input::Arrived(hurried));
+    world.step(Input::Delivered(hurried));
     assert_eq!(world.outcome("p2"), Some("busy"));
     assert_eq!(world.agent.queued(), 0);
     world.say("done");

@@ -217,7 +217,7 @@ impl World {
     pub fn put(&mut self, arrival: NewInput) {
         let head = self.seq;
         self.inputs.push(StoredInput::unread(arrival.clone(), head));
-        self.step(Input::Arrived(arrival));
+        self.step(Input::Delivered(arrival));
     }
 
     /// Adds an input to the inbox, as if the wake-up was lost or the agent could not act on it.
@@ -233,7 +233,7 @@ impl World {
         let unread = self.inputs.iter().filter(|row| row.is_unread());
         let unread: Vec<_> = unread.map(|row| row.input.clone()).collect();
         for input in unread {
-            self.step(Input::Arrived(input));
+            self.step(Input::Delivered(input));
         }
     }
 

@@ -111,12 +111,12 @@ impl Host {
             .map(|live| live.gone.clone());
         let stage = SlotStage::Live(self.spawn(&mut hosting, None, predecessor));
         let (notifier, incarnation) = (&self.0.parts.notifier, hosting.session.incarnation);
-        notifier.arrived(&hosting);
+        notifier.started(&hosting);
         let Some(old) = slots.insert(hosting.agent.clone(), HostSlot { hosting, stage }) else {
             return;
         };
         if old.hosting.session.incarnation != incarnation {
-            notifier.departed(&old.hosting);
+            notifier.gone(&old.hosting);
         }
         if let Some(live) = old.stage.live() {
             live.dropped.cancel();
@@ -281,7 +281,7 @@ impl Host {
                 self.forget(agent, number, |slots| gone = slots.remove(agent));
                 if let Some(slot) = gone {
                     self.may_miss_agents_of(&slot.hosting.session.id);
-                    self.0.parts.notifier.departed(&slot.hosting);
+                    self.0.parts.notifier.gone(&slot.hosting);
                 }
                 ack.send();
             }

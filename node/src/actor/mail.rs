@@ -20,10 +20,10 @@ use crate::agent::{Command, NewInput};
 pub type AnswerSender<T> = oneshot::Sender<T>;
 
 pub enum Mail {
-    /// An input was added to the inbox.
-    Arrived {
-        arrival: NewInput,
-        outcome: AnswerSender<ArrivalOutcome>,
+    /// Delivers an input that was added to the inbox.
+    Deliver {
+        input: NewInput,
+        outcome: AnswerSender<DeliveryOutcome>,
         /// The span that caused the input. The span of a turn that the input opens is a child of
         /// this span.
         cause: Span,
@@ -65,7 +65,7 @@ pub struct ActorPause {
 
 /// The immediate result of delivering an input to an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ArrivalOutcome {
+pub enum DeliveryOutcome {
     /// The input opened a turn, joined the open one, or was queued, or it stays in the inbox
     /// because the node has no permit.
     Taken,

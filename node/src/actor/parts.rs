@@ -2,20 +2,16 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use async_trait::async_trait;
-use planck_common::{
-    AgentId, InputId, NodeId, SessionId, TeamId,
-    spec::{AgentSpec, SessionLimits},
-};
+use planck_common::{AgentId, InputId, NodeId, SessionId, TeamId, spec::SessionLimits};
 
 use tokio::time::Instant;
 
-use super::{Hosting, activity::ActivityCounts, queues::Queues};
-use crate::{agent::Settings, bus::Bus, sidecar::Sidecars};
+use super::{Hosting, activity::ActivityCounts, queues::Queues, toolboxes::Toolboxes};
+use crate::{agent::Settings, bus::Bus};
 use planck_cluster::permit::Permit;
 use planck_providers::Llm;
 use planck_store::SessionStore;
-use planck_toolbox::{CallBounds, Toolbox};
+use planck_toolbox::CallBounds;
 
 /// The services and settings of the node that its actors use.
 pub struct ActorContext {
@@ -24,7 +20,7 @@ pub struct ActorContext {
     pub queues: Queues,
     pub bus: Arc<dyn Bus>,
     pub models: Arc<Llm>,
-    pub tools: Arc<dyn ToolboxFactory>,
+    pub tools: Toolboxes,
     /// The limits on the tool calls of each agent.
     pub calls: CallBounds,
     pub notifier: Arc<dyn PeerNotifier>,
@@ -72,30 +68,11 @@ pub trait PeerNotifier: Send + Sync {
     /// Called when these agents of the session received an input.
     fn wake(&self, identity: &ActorIdentity, agents: Vec<AgentId>);
     /// Called when an agent starts on this node.
-    fn arrived(&self, hosting: &Hosting);
+    fn started(&self, hosting: &Hosting);
     /// Called when an agent of the session was stopped on this node because the store refused its
     /// data. If the agent is a worker, its orchestrator must be informed.
     fn gave_up(&self, session: &SessionId);
     /// Called when an agent is no longer on this node, or was started again under another
     /// incarnation of its team.
-    fn departed(&self, hosting: &Hosting);
-}
-
-/// Builds the toolboxes of agents from the node's own tools and those that sidecars offer.
-#[async_trait]
-pub trait ToolboxFactory: Send + Sync {
-    /// Builds the toolbox of an agent. Also returns the names in the agent's spec that no tool on
-    /// this node has.
-    fn toolbox(&self, spec: &AgentSpec) -> (Toolbox, Vec<String>);
-
-    /// Returns the sidecars that are known to this node.
-    fn sidecars(&self) -> &Sidecars;
-
-    /// Returns whether the agent's spec names tools that are not the node's own and can therefore
-    /// appear or disappear.
-    fn may_change(&self, spec: &AgentSpec) -> bool;
-
-    /// Waits until the first search for sidecars has ended if the agent's spec names a tool that is
-    /// not the node's own. The wait has a time limit.
-    async fn ready_for(&self, spec: &AgentSpec);
+    fn gone(&self, hosting: &Hosting);
 }

@@ -24,7 +24,7 @@ use perform::Performed;
 
 use super::{
     encoding::Encoding,
-    mail::{ActorPause, AnswerSender, ArrivalOutcome, Mail},
+    mail::{ActorPause, AnswerSender, DeliveryOutcome, Mail},
     parts::{ActorContext, ActorIdentity},
     saving::{ActorLost, Saves},
     spans::Spans,
@@ -92,7 +92,7 @@ pub(super) enum Leave {
 
 /// The next event for the actor.
 enum ActorEvent {
-    Settled(Result<Input, ActorLost>),
+    Saved(Result<Input, ActorLost>),
     Answer(Input),
     Mail(Option<Box<Mail>>),
     /// The agent was idle for [`REST_AFTER`], or for `park_after` if that is shorter.
@@ -121,7 +121,7 @@ impl Actor {
                 continue;
             }
             then = match self.next(mailbox).await {
-                ActorEvent::Settled(settled) => self.step(settled?).await?,
+                ActorEvent::Saved(saved) => self.step(saved?).await?,
                 ActorEvent::Answer(input) => self.step(input).await?,
                 ActorEvent::Mail(Some(mail)) => Box::pin(self.read(*mail)).await?,
                 ActorEvent::Quiet if self.agent.is_idle() && self.parts.park_after > REST_AFTER => {
@@ -141,7 +141,7 @@ impl Actor {
         let bus = Arc::clone(&self.parts.bus);
         let event = async {
             tokio::select! {
-                settled = self.saves.next(&*bus) => ActorEvent::Settled(settled),
+                saved = self.saves.next(&*bus) => ActorEvent::Saved(saved),
                 input = self.work.next() => ActorEvent::Answer(input),
                 mail = mailbox.recv() => ActorEvent::Mail(mail),
                 () = tokio::time::sleep(self.parts.park_after.min(REST_AFTER)), if idle => ActorEvent::Quiet,
@@ -175,13 +175,13 @@ impl Actor {
 
     async fn read(&mut self, mail: Mail) -> Result<Performed, ActorLost> {
         match mail {
-            Mail::Arrived {
-                arrival,
+            Mail::Deliver {
+                input,
                 outcome,
                 cause,
             } => {
                 self.spans.cause = Some(cause);
-                let then = self.arrived(arrival, outcome).await;
+                let then = self.deliver(input, outcome).await;
                 self.spans.cause = None;
                 then
             }
@@ -244,27 +244,27 @@ impl Actor {
         }
     }
 
-    /// Handles an input. Without a permit the input stays in the inbox, and the sweep that begins
+    /// Delivers an input to the agent. Without a permit the input stays in the inbox, and the sweep that begins
     /// when the permit returns makes the agent read its inbox.
-    async fn arrived(
+    async fn deliver(
         &mut self,
-        arrival: NewInput,
-        outcome: AnswerSender<ArrivalOutcome>,
+        input: NewInput,
+        outcome: AnswerSender<DeliveryOutcome>,
     ) -> Result<Performed, ActorLost> {
         if !self.parts.permit.is_given() {
-            let _ = outcome.send(ArrivalOutcome::Taken);
+            let _ = outcome.send(DeliveryOutcome::Taken);
             return Ok(Performed::GoOn);
         }
-        let id = arrival.id.clone();
-        let effects = self.decide(Input::Arrived(arrival))?;
+        let id = input.id.clone();
+        let effects = self.decide(Input::Delivered(input))?;
         let refused = effects
             .iter()
             .any(|effect| matches!(effect, Effect::Save(save) if save.ends(&id)));
         let then = self.perform(effects).await?;
         let _ = outcome.send(if refused {
-            ArrivalOutcome::Busy
+            DeliveryOutcome::Busy
         } else {
-            ArrivalOutcome::Taken
+            DeliveryOutcome::Taken
         });
         Ok(then)
     }
@@ -284,7 +284,7 @@ impl Actor {
             }
         };
         for row in rows.into_iter().filter(StoredInput::is_unread) {
-            if self.step(Input::Arrived(row.input)).await? == Performed::Stopped {
+            if self.step(Input::Delivered(row.input)).await? == Performed::Stopped {
                 return Ok(Performed::Stopped);
             }
         }

@@ -174,7 +174,7 @@ impl RuntimeBuilder {
             provider: ScriptedProvider::of(self.models),
         };
         let (running, tools) = Box::pin(node::open_embedded(&config, additions)).await?;
-        let bus = Arc::clone(&running.node().services().bus);
+        let bus = Arc::clone(&running.node().services().base.bus);
         Ok(Runtime {
             client: Client::over(bus).with_request_timeout(config.nats.request_timeout.0),
             id: running.node().id().clone(),

@@ -35,8 +35,8 @@ pub(super) async fn one(
             .prompt(target, read(incoming.body)?)
             .await?);
     }
-    let agent = services.lookup.agent(agent).await?;
-    if services.host.has(&agent.id) || verb == AgentVerb::Prompt {
+    let agent = services.base.lookup.agent(agent).await?;
+    if services.base.host.has(&agent.id) || verb == AgentVerb::Prompt {
         return here(services, &agent, verb, incoming.body).await;
     }
     if verb == AgentVerb::Info {
@@ -46,7 +46,7 @@ pub(super) async fn one(
         Some(host) => host,
         None => match without_host(services, &agent, verb, incoming.body).await? {
             Some(reply) => return Ok(reply),
-            None => services.sessions.taken_up(&agent, opens(verb)).await?,
+            None => services.sessions.taken_over(&agent, opens(verb)).await?,
         },
     };
     match host {
@@ -93,7 +93,7 @@ async fn here(
         AgentVerb::Prompt => ok(services.sessions.prompt(agent, read(body)?).await?),
         AgentVerb::Info => {
             let Empty {} = read(body)?;
-            ok(services.host.info(&agent.id).await.map_err(moved)?)
+            ok(services.base.host.info(&agent.id).await.map_err(moved)?)
         }
         AgentVerb::Snapshot => {
             let Empty {} = read(body)?;
@@ -120,12 +120,13 @@ async fn here(
                 return Err(Refusal::bad_request("`summary` is empty"));
             }
             services
+                .base
                 .host
                 .command(&agent.id, Command::Checkpoint { summary })
                 .await
                 .map_err(moved)?;
             ok(SavedAt {
-                seq: services.store.head(&agent.session).await?,
+                seq: services.base.store.head(&agent.session).await?,
             })
         }
         AgentVerb::AddTool => {
@@ -145,9 +146,14 @@ async fn here(
 }
 
 async fn snapshot(services: &Services, agent: &AgentRecord) -> CommandReply {
-    let (info, running) = services.host.snapshot(&agent.id).await.map_err(moved)?;
+    let (info, running) = services
+        .base
+        .host
+        .snapshot(&agent.id)
+        .await
+        .map_err(moved)?;
     ok(Snapshot {
-        head: services.store.head(&agent.session).await?,
+        head: services.base.store.head(&agent.session).await?,
         info,
         running,
     })
@@ -180,6 +186,7 @@ async fn change_model(
 
 async fn command(services: &Services, agent: &AgentRecord, command: Command) -> CommandReply {
     let state = services
+        .base
         .host
         .command(&agent.id, command)
         .await
@@ -193,6 +200,7 @@ async fn change(
     change: SpecChange,
 ) -> Result<Changed, Refusal> {
     services
+        .base
         .host
         .change(&agent.id, change)
         .await
@@ -208,7 +216,7 @@ async fn without_host(
     verb: AgentVerb,
     body: &[u8],
 ) -> Result<Option<String>, Refusal> {
-    let session = services.lookup.session(&agent.session).await?;
+    let session = services.base.lookup.session(&agent.session).await?;
     let is_closed = session.state == SessionState::Closed;
     match verb {
         AgentVerb::Abort if is_closed || agent.state == AgentState::Idle => {

@@ -21,7 +21,7 @@ pub(super) async fn own(services: &Services, verb: NodeVerb, body: &[u8]) -> Com
         }
         NodeVerb::Wake => ok(services
             .sessions
-            .woken(read(body)?)
+            .wake_here(read(body)?)
             .await
             .map(|()| Empty {})?),
         NodeVerb::Relay => relay(services, read(body)?).await,
@@ -64,7 +64,7 @@ async fn relay(services: &Services, relay: Relay) -> CommandReply {
 
 pub(super) fn list(services: &Services) -> String {
     let mut nodes = vec![services.placement.local().info()];
-    nodes.extend(services.view.other_nodes());
+    nodes.extend(services.base.view.other_nodes());
     json(&Nodes { nodes })
 }
 

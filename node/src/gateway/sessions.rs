@@ -23,7 +23,7 @@ pub(super) async fn all(
 ) -> CommandReply {
     match verb {
         SessionsVerb::Start => ok(services.sessions.start(read(body)?, origin).await?),
-        SessionsVerb::List => ok(services.store.sessions(read(body)?).await?),
+        SessionsVerb::List => ok(services.base.store.sessions(read(body)?).await?),
         SessionsVerb::Waits => ok(services.sessions.waits(read(body)?).await?),
     }
 }
@@ -34,7 +34,7 @@ pub(super) async fn one(
     verb: SessionVerb,
     incoming: &IncomingCommand<'_>,
 ) -> CommandReply {
-    let (session, body) = (services.lookup.session(session).await?, incoming.body);
+    let (session, body) = (services.base.lookup.session(session).await?, incoming.body);
     if is_its_hosts(verb)
         && let Some(host) = services.placement.session_host(&session).await?
     {
@@ -43,12 +43,18 @@ pub(super) async fn one(
     match verb {
         SessionVerb::Prompt => prompt(services, &session, read(body)?).await,
         SessionVerb::Events => {
-            events(&*services.store, &session, read(body)?, services.bus.room()).await
+            events(
+                &*services.base.store,
+                &session,
+                read(body)?,
+                services.base.bus.room(),
+            )
+            .await
         }
-        SessionVerb::Messages => messages(&*services.store, &session, read(body)?).await,
+        SessionVerb::Messages => messages(&*services.base.store, &session, read(body)?).await,
         SessionVerb::Info => {
             let Empty {} = read(body)?;
-            info(&*services.store, session).await
+            info(&*services.base.store, session).await
         }
         SessionVerb::Abort => {
             let aborted = services
@@ -83,7 +89,7 @@ pub(super) async fn one(
         }),
         SessionVerb::Answer => ok(services.sessions.answer(&session, read(body)?).await?),
         SessionVerb::Outcome => outcome(services, &session, incoming).await,
-        SessionVerb::Rename => rename(&*services.store, &session, read(body)?).await,
+        SessionVerb::Rename => rename(&*services.base.store, &session, read(body)?).await,
     }
 }
 
@@ -120,7 +126,7 @@ async fn prompt(services: &Services, session: &SessionRecord, prompt: Prompt) ->
         (None, Some(lead)) => lead,
         (wanted, _) => {
             let wanted = wanted.as_deref().unwrap_or(lead);
-            PromptTarget::from(&services.lookup.member(session, wanted).await?)
+            PromptTarget::from(&services.base.lookup.member(session, wanted).await?)
         }
     };
     ok(services.sessions.prompt(target, prompt).await?)

@@ -2,43 +2,54 @@
 
 mod inventory;
 mod models;
+mod nats;
 mod store;
 mod store_service;
 mod tools;
 
 use std::sync::Arc;
 
+use nats::NodeConnection;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tools::NodeTools;
 
 pub use inventory::Inventory;
 pub use models::{ModelTrial, try_out as try_models};
+pub use nats::{options as nats, prefix};
 pub use store::{StoreTrial, sqlite as sqlite_options, try_out as try_store};
 pub use store_service::{look, take_answers};
 pub use tools::sandbox;
 
-use planck_common::{NodeId, inbox::InboxPrefix, spec::ModelRef, subject::Prefix};
+use planck_common::{NodeId, spec::ModelRef};
 
-use super::{Joining, Node, NodeParts, NodeSettings, RunningNode};
+use super::{ClusterHandle, Joining, Node, NodeNotifier, RunningNode};
 use crate::{
-    actor::runtimes::Runtimes,
-    agent, bus,
-    bus::{Bus, BusError, MemoryBus, MemoryHub, NatsBus, NatsOptions},
+    actor::{
+        ActorContext, Host, activity::ActivityCounts, queues::Queues, runtimes::Runtimes,
+        toolboxes::Toolboxes,
+    },
+    agent,
+    base::Base,
+    bus::{Bus, BusError},
     compact,
     config::Config,
-    services::ServicesSettings,
+    lookup::Lookup,
+    peers::Peers,
+    services::{Services, ServicesSettings},
     sessions::SessionsLimits,
     sidecar::Sidecars,
     takeover::TakeoverSettings,
     team::{KnownModels, TeamContext, TeamLibrary},
+    team_tools,
     workspace::Workspaces,
 };
-use planck_cluster::{registry::ClusterRegistry, thread::JoinError};
+use planck_cluster::{decisions::Decisions, thread::JoinError, view::ClusterView};
 use planck_providers::{Llm, Provider};
 use planck_store::{SessionStore, StoreError};
 use planck_telemetry::instance;
 use planck_toolbox::project::{NameClash, SourcePart};
 use planck_toolbox::skill::Skills;
-use planck_toolbox::{BadTool, ReaperHeartbeat, Tool};
+use planck_toolbox::{BadTool, Tool};
 
 /// Why a node could not be built, and how the user can correct that.
 #[derive(Debug, thiserror::Error)]
@@ -66,35 +77,32 @@ pub(crate) struct Additions {
     pub(crate) provider: Option<Arc<dyn Provider>>,
 }
 
-/// The bus of a node, and the registry if the node joins a cluster.
-struct NodeConnection {
-    bus: Arc<dyn Bus>,
-    registry: Option<ClusterRegistry>,
-}
-
-/// The store of a node, opened under the node's id.
-struct NodeStorage {
-    id: NodeId,
-    store: Arc<dyn SessionStore>,
-}
-
-/// The tools, models and workspaces that the agents of a node can use.
-struct AgentResources {
-    tools: NodeTools,
-    models: Arc<Llm>,
-    workspaces: Workspaces,
+/// The parts that a node is built from.
+pub(crate) struct NodeParts {
+    pub(crate) id: NodeId,
+    pub(crate) store: Arc<dyn SessionStore>,
+    pub(crate) bus: Arc<dyn Bus>,
+    pub(crate) models: Arc<Llm>,
+    pub(crate) toolboxes: Toolboxes,
+    pub(crate) workspaces: Workspaces,
+    pub(crate) library: TeamLibrary,
+    pub(crate) runtimes: Runtimes,
+    /// The parts for joining the cluster, or `None` if the node works without a cluster.
+    pub(crate) joining: Option<Joining>,
+    /// Whether the processes of tools have the network.
+    pub(crate) tools_have_network: bool,
 }
 
 /// Builds a node and starts it. If NATS is not configured, the node uses a bus in memory.
 pub async fn open(config: &Config) -> Result<RunningNode, AssemblyError> {
-    let connection = connect(config).await?;
+    let connection = nats::connect(config).await?;
     open_connected(config, connection, false).await
 }
 
 /// Builds and starts a node that works only for the person at the terminal of this process. This
 /// person can be asked to let a command out of the sandbox. Over NATS others could answer.
 pub async fn open_attended(config: &Config) -> Result<RunningNode, AssemblyError> {
-    let connection = connect(config).await?;
+    let connection = nats::connect(config).await?;
     let is_attended = connection.registry.is_none();
     open_connected(config, connection, is_attended).await
 }
@@ -114,41 +122,16 @@ pub(crate) async fn open_embedded(
     config: &Config,
     additions: Additions,
 ) -> Result<(RunningNode, Vec<String>), AssemblyError> {
-    let connection = connect(config).await?;
+    let connection = nats::connect(config).await?;
     let tools = tools::embedded(config, additions.tools, additions.files)?;
     let names = tools.catalogue.names();
     let models = Llm::new(models::options(config)).with_in_process(additions.provider);
-    let resources = AgentResources {
-        tools,
-        models: Arc::new(models),
-        workspaces: workspaces(config).only_named(),
-    };
     let id = instance::take();
-    let storage = NodeStorage {
-        store: store::open(config, &id).await?,
-        id,
-    };
-    let running = assemble(config, connection, storage, resources).await?;
+    let store = store::open(config, &id).await?;
+    let workspaces = workspaces(config).only_named();
+    let models = Arc::new(models);
+    let running = assemble(config, connection, (id, store), tools, models, workspaces).await?;
     Ok((running, names))
-}
-
-async fn connect(config: &Config) -> Result<NodeConnection, AssemblyError> {
-    let Some(options) = nats(config)? else {
-        return Ok(NodeConnection {
-            bus: Arc::new(MemoryBus::new(MemoryHub::new())),
-            registry: None,
-        });
-    };
-    let bus = NatsBus::connect(options).await?;
-    bus.check_jetstream().await?;
-    if let Some(exposure) = bus.exposure() {
-        tracing::warn!("{exposure}");
-    }
-    let registry = ClusterRegistry::new(Arc::new(bus.records(config.nats.replicas as usize)));
-    Ok(NodeConnection {
-        bus: Arc::new(bus),
-        registry: Some(registry),
-    })
 }
 
 async fn open_connected(
@@ -167,62 +150,102 @@ async fn open_connected(
         crate::baselines::wall(&store),
         is_attended,
     )?;
-    let resources = AgentResources {
-        tools,
-        models: Arc::new(Llm::new(models::options(config))),
-        workspaces: workspaces(config),
-    };
-    assemble(config, connection, NodeStorage { id, store }, resources).await
+    let models = Arc::new(Llm::new(models::options(config)));
+    let workspaces = workspaces(config);
+    assemble(config, connection, (id, store), tools, models, workspaces).await
 }
 
 async fn assemble(
     config: &Config,
     connection: NodeConnection,
-    storage: NodeStorage,
-    resources: AgentResources,
+    (id, store): (NodeId, Arc<dyn SessionStore>),
+    tools: NodeTools,
+    models: Arc<Llm>,
+    workspaces: Workspaces,
 ) -> Result<RunningNode, AssemblyError> {
-    let NodeStorage { id, store } = storage;
     let NodeConnection { bus, registry } = connection;
-    let AgentResources {
-        tools,
-        models,
-        workspaces,
-    } = resources;
-    let NodeTools {
-        catalogue,
-        skills,
-        heartbeat,
-        clashes,
-        have_network,
-    } = tools;
     let sidecars = Sidecars::new(
         Arc::clone(&bus),
-        catalogue.clone(),
+        tools.catalogue.clone(),
         tools::sidecars(config)?,
     );
-    let joining = joining(config, heartbeat, registry)?;
     let parts = NodeParts {
-        workspaces,
-        library: TeamLibrary {
-            context: teams(config, &skills, &models, clashes),
-            sources: config.sources(SourcePart::Teams),
-            own: config.node.data_dir.clone(),
-        },
+        library: library(config, &tools.skills, &models, tools.clashes),
+        joining: nats::joining(config, tools.heartbeat, registry)?,
         runtimes: runtimes(config)?,
-        settings: NodeSettings {
-            tools_have_network: have_network,
-            ..settings(config)
+        toolboxes: Toolboxes {
+            catalogue: tools.catalogue,
+            skills: tools.skills,
+            sidecars,
         },
-        tools: catalogue,
-        skills,
-        sidecars,
-        joining,
+        tools_have_network: tools.have_network,
         id,
         store,
         bus,
         models,
+        workspaces,
     };
-    Node::new(parts).run().await
+    build(config, parts).run().await
+}
+
+/// Builds a node with its services, without starting anything.
+pub(crate) fn build(config: &Config, parts: NodeParts) -> Arc<Node> {
+    let NodeParts {
+        store,
+        bus,
+        models,
+        joining,
+        ..
+    } = parts;
+    let view = match &joining {
+        Some(joining) => {
+            let tool_grace = joining.cluster.times().tool_grace;
+            ClusterView::of_member(parts.id, Arc::clone(&store), tool_grace)
+        }
+        None => ClusterView::of_single(parts.id, Arc::clone(&store), config.nats.url.is_none()),
+    };
+    let sidecars = parts.toolboxes.sidecars.clone();
+    let registry = joining.as_ref().map(|joining| joining.registry.clone());
+    // The tools of agents call the services, and the services host the agents.
+    let services = Arc::new_cyclic(|services| {
+        for tool in team_tools::all(services, models::offers_addresses(config)) {
+            if let Err(error) = parts.toolboxes.catalogue.add(tool) {
+                tracing::error!(%error, "left out a tool between agents");
+            }
+        }
+        let actors = ActorContext {
+            node: view.id().clone(),
+            queues: Queues::new(Arc::clone(&store), view.id().clone()),
+            tools: parts.toolboxes,
+            notifier: Arc::new(NodeNotifier(services.clone())),
+            settings: agents(config),
+            calls: tools::bounds(config),
+            park_after: config.node.park_after.0,
+            activity: ActivityCounts::default(),
+            permit: view.permit().clone(),
+            bus: Arc::clone(&bus),
+            store: Arc::clone(&store),
+            models: Arc::clone(&models),
+        };
+        let base = Base {
+            peers: Arc::new(Peers::new(Arc::clone(&bus), Arc::clone(view.liveness()))),
+            lookup: Lookup::new(Arc::clone(&store), parts.workspaces),
+            host: Host::new(Arc::new(actors), parts.runtimes),
+            decisions: Decisions::new(Arc::clone(&bus), view.id().clone()),
+            view: Arc::new(view),
+            bus,
+            store,
+            tasks: TaskTracker::new(),
+        };
+        let settings = services_settings(config);
+        Services::new(base, models, sidecars, parts.library, registry, settings)
+    });
+    Arc::new(Node {
+        services,
+        cluster: ClusterHandle::new(joining),
+        tools_have_network: parts.tools_have_network,
+        stop: CancellationToken::new(),
+    })
 }
 
 fn workspaces(config: &Config) -> Workspaces {
@@ -238,64 +261,6 @@ fn workspaces(config: &Config) -> Workspaces {
     }
 }
 
-/// Returns the parts for joining the cluster, or `None` if NATS is not configured or `registry` is
-/// `None`.
-fn joining(
-    config: &Config,
-    heartbeat: Option<ReaperHeartbeat>,
-    registry: Option<ClusterRegistry>,
-) -> Result<Option<Joining>, AssemblyError> {
-    let replicas = config.nats.replicas as usize;
-    let (cluster, store_address) = (config.cluster.clone(), config.store.address());
-    let joining = |((nats, heartbeat), registry)| Joining {
-        nats,
-        replicas,
-        cluster,
-        registry,
-        store_address,
-        heartbeat,
-    };
-    Ok(nats(config)?.zip(heartbeat).zip(registry).map(joining))
-}
-
-/// Returns the options of the connection to NATS, or `None` if NATS is not configured.
-pub fn nats(config: &Config) -> Result<Option<NatsOptions>, AssemblyError> {
-    let section = &config.nats;
-    let Some(url) = &section.url else {
-        return Ok(None);
-    };
-    let prefix = prefix(config)?;
-    Ok(Some(NatsOptions {
-        name: name(config),
-        prefix,
-        creds: section.creds.clone(),
-        nkey: section.nkey.as_ref().map(|nkey| nkey.reveal().to_owned()),
-        tls: bus::nats::TlsOptions {
-            required: section.tls_ca.is_some() || section.tls_cert.is_some(),
-            ca: section.tls_ca.clone(),
-            certificate: section.tls_cert.clone().zip(section.tls_key.clone()),
-        },
-        inbox_prefix: inbox(&section.inbox_prefix)?,
-        reply_prefixes: section
-            .reply_prefixes
-            .iter()
-            .map(|prefix| inbox(prefix))
-            .collect::<Result<_, _>>()?,
-        connect_timeout: section.connect_timeout.0,
-        ..NatsOptions::new(url.reveal())
-    }))
-}
-
-/// Returns the prefix of all NATS subjects of the cluster.
-pub fn prefix(config: &Config) -> Result<Prefix, AssemblyError> {
-    Prefix::parse(&config.nats.subject_prefix)
-        .map_err(|error| AssemblyError::Config(error.to_string()))
-}
-
-fn inbox(prefix: &str) -> Result<InboxPrefix, AssemblyError> {
-    InboxPrefix::parse(prefix).map_err(|error| AssemblyError::Config(error.to_string()))
-}
-
 /// Returns the model of agents that do not name one: the configured default or, if there is none,
 /// the standard model of the first provider that has both a key and a standard model.
 pub fn default_model(config: &Config) -> Option<ModelRef> {
@@ -304,11 +269,11 @@ pub fn default_model(config: &Config) -> Option<ModelRef> {
         .or_else(|| models::default(config, &Llm::new(models::options(config))))
 }
 
-fn teams(config: &Config, skills: &Skills, models: &Llm, clashes: Vec<NameClash>) -> TeamContext {
+fn library(config: &Config, skills: &Skills, models: &Llm, clashes: Vec<NameClash>) -> TeamLibrary {
     let mut known = KnownModels::of(config);
     known.default = known.default.or_else(|| models::default(config, models));
     known.addresses = Some(models::addresses(config));
-    TeamContext {
+    let context = TeamContext {
         source: String::new(),
         models: known,
         limits: config.limits.of_agent(),
@@ -320,6 +285,11 @@ fn teams(config: &Config, skills: &Skills, models: &Llm, clashes: Vec<NameClash>
             .iter()
             .map(|skill| (skill.name.clone(), skill.entry()))
             .collect(),
+    };
+    TeamLibrary {
+        context,
+        sources: config.sources(SourcePart::Teams),
+        own: config.node.data_dir.clone(),
     }
 }
 
@@ -334,30 +304,22 @@ fn runtimes(config: &Config) -> Result<Runtimes, AssemblyError> {
         .map_err(AssemblyError::Threads)
 }
 
-fn settings(config: &Config) -> NodeSettings {
-    NodeSettings {
-        is_alone: config.nats.url.is_none(),
-        tools_have_network: true,
-        offers_addresses: models::offers_addresses(config),
-        agents: agent::Settings {
-            loop_guard: agent::setup::LoopLimits {
-                note_from: config.tools.repeat_note,
-                refuse_from: config.tools.repeat_refuse,
-            },
-            compaction: compact::Rules {
-                ratio: config.compaction.ratio,
-                keep_recent: config.compaction.keep_recent as usize,
-            },
-            max_requests_per_turn: config.limits.max_requests_per_turn,
-            wait_expires: config.waits.expiry(),
+fn agents(config: &Config) -> agent::Settings {
+    agent::Settings {
+        loop_guard: agent::setup::LoopLimits {
+            note_from: config.tools.repeat_note,
+            refuse_from: config.tools.repeat_refuse,
         },
-        calls: tools::bounds(config),
-        park_after: config.node.park_after.0,
-        services: services(config),
+        compaction: compact::Rules {
+            ratio: config.compaction.ratio,
+            keep_recent: config.compaction.keep_recent as usize,
+        },
+        max_requests_per_turn: config.limits.max_requests_per_turn,
+        wait_expires: config.waits.expiry(),
     }
 }
 
-fn services(config: &Config) -> ServicesSettings {
+fn services_settings(config: &Config) -> ServicesSettings {
     let labels = config.node.labels.0.iter();
     ServicesSettings {
         name: name(config),

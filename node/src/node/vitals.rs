@@ -11,7 +11,7 @@ use planck_telemetry::vitals::{Gauges, Vitals};
 #[async_trait]
 impl Vitals for Node {
     fn gauges(&self) -> Gauges {
-        let here = self.services.host.counts();
+        let here = self.services.base.host.counts();
         Gauges {
             sessions: [here.active, here.sessions.saturating_sub(here.active)].map(count),
             agents: [
@@ -22,25 +22,25 @@ impl Vitals for Node {
             ]
             .map(count),
             inbox: count(here.queued),
-            heartbeat_age: self.services.view.heartbeat_age(),
+            heartbeat_age: self.services.base.view.heartbeat_age(),
         }
     }
 
     async fn unready(&self, patience: Duration) -> Vec<String> {
         let mut causes = Vec::new();
-        if !self.services.bus.is_connected() {
+        if !self.services.base.bus.is_connected() {
             causes.push("NATS is away".to_owned());
         }
-        if self.services.view.is_suspended() {
+        if self.services.base.view.is_suspended() {
             causes.push(
                 "the node is suspended: its heartbeats do not come back, or it cannot write to the registry"
                     .into(),
             );
         }
-        if self.services.view.draining().is_cancelled() || self.stop.is_cancelled() {
+        if self.services.base.view.draining().is_cancelled() || self.stop.is_cancelled() {
             causes.push("the node is draining".into());
         }
-        match timeout(patience, self.services.store.id()).await {
+        match timeout(patience, self.services.base.store.id()).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
                 tracing::debug!(%error, "the store is not ready");
@@ -55,7 +55,7 @@ impl Vitals for Node {
     }
 
     async fn turns(&self, within: Duration) -> bool {
-        self.services.host.turns(within).await
+        self.services.base.host.turns(within).await
     }
 }
 

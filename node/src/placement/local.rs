@@ -11,16 +11,14 @@ use planck_common::{
 use serde_json::{Map, Value};
 
 use super::admission::{Admission, AdmissionPermit};
-use crate::{actor::Host, base::Base, lookup::Lookup};
-use planck_cluster::{heartbeat::NodeLoad, view::ClusterView};
+use crate::base::Base;
+use planck_cluster::heartbeat::NodeLoad;
 use planck_providers::Llm;
 
 /// This node as a host of agents.
 pub struct LocalNode {
-    view: Arc<ClusterView>,
-    host: Host,
+    base: Base,
     models: Arc<Llm>,
-    lookup: Lookup,
     name: String,
     labels: Map<String, Value>,
     /// The maximum number of agents that the node hosts.
@@ -31,17 +29,15 @@ pub struct LocalNode {
 
 impl LocalNode {
     pub fn new(
-        base: &Base,
+        base: Base,
         models: Arc<Llm>,
         name: String,
         labels: Map<String, Value>,
         capacity: u32,
     ) -> Self {
         Self {
-            view: Arc::clone(&base.view),
-            host: base.host.clone(),
+            base,
             models,
-            lookup: base.lookup.clone(),
             name,
             labels,
             capacity,
@@ -54,7 +50,7 @@ impl LocalNode {
     pub fn info(&self) -> NodeInfo {
         let NodeLoad { agents, running } = self.load();
         NodeInfo {
-            id: self.view.id().clone(),
+            id: self.base.view.id().clone(),
             name: self.name.clone(),
             state: self.state(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -62,7 +58,7 @@ impl LocalNode {
             capacity: self.capacity,
             agents,
             running,
-            workspaces: self.lookup.workspaces().names(),
+            workspaces: self.base.lookup.workspaces().names(),
             providers: self.models.available(),
             started_at: self.started_at,
             silent_ms: 0,
@@ -72,7 +68,7 @@ impl LocalNode {
     /// Returns the number of agents that are on this node or about to start, and how many of them
     /// have an open turn.
     pub fn load(&self) -> NodeLoad {
-        let (agents, running) = self.host.load();
+        let (agents, running) = self.base.host.load();
         let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
         NodeLoad {
             agents: count(agents).saturating_add(self.admission.arriving()),
@@ -83,7 +79,7 @@ impl LocalNode {
     /// Returns this node as a candidate for placement. It says that it accepts agents unless it
     /// leaves, because [`admit`](Self::admit) checks the rest.
     pub fn candidate(&self) -> NodeInfo {
-        let state = match self.host.is_closed() {
+        let state = match self.base.host.is_closed() {
             true => NodeState::Draining,
             false => NodeState::Alive,
         };
@@ -96,16 +92,16 @@ impl LocalNode {
     /// Fails if this node is leaving, draining or suspended, because such a node accepts no new
     /// work.
     pub fn check_accepts_work(&self) -> Result<(), Refusal> {
-        let why = if self.host.is_closed() {
+        let why = if self.base.host.is_closed() {
             "leaving"
-        } else if self.view.draining().is_cancelled() {
+        } else if self.base.view.draining().is_cancelled() {
             "draining"
-        } else if self.view.is_suspended() {
+        } else if self.base.view.is_suspended() {
             "suspended: it does not reach its cluster"
         } else {
             return Ok(());
         };
-        let id = self.view.id();
+        let id = self.base.view.id();
         Err(Refusal::unavailable(format!("node {id} is {why}")))
     }
 
@@ -114,9 +110,11 @@ impl LocalNode {
     pub fn admit(&self, agent: &AgentId) -> Result<AdmissionPermit, Refusal> {
         self.check_accepts_work()?;
         let capacity = self.capacity;
-        let permit = self.admission.enter(agent, capacity, || self.host.load().0);
+        let permit = self
+            .admission
+            .enter(agent, capacity, || self.base.host.load().0);
         permit.ok_or_else(|| {
-            let id = self.view.id();
+            let id = self.base.view.id();
             let what = format!("node {id} hosts {capacity} agents, its capacity");
             Refusal::new(Code::Limit, what)
         })
@@ -128,9 +126,9 @@ impl LocalNode {
     }
 
     fn state(&self) -> NodeState {
-        if self.view.is_suspended() {
+        if self.base.view.is_suspended() {
             NodeState::Suspended
-        } else if self.view.draining().is_cancelled() {
+        } else if self.base.view.draining().is_cancelled() {
             NodeState::Draining
         } else {
             NodeState::Alive

@@ -135,7 +135,7 @@ impl Placement {
         };
         if let Some(mut worker) = self.batcher.queue(incarnation, spawn) {
             let placement = Arc::clone(self);
-            self.tasks.spawn(async move {
+            self.base.tasks.spawn(async move {
                 while let Some(batch) = worker.next() {
                     placement.create(batch).await;
                 }
@@ -163,12 +163,12 @@ impl Placement {
             .filter(|(_, outcome)| !matches!(outcome, AgentCreation::Created { .. }));
         let absent = refused
             .map(|(spawn, _)| &spawn.request.agent_id)
-            .filter(|agent| !self.host.has(agent));
+            .filter(|agent| !self.base.host.has(agent));
         future::join_all(absent.map(|agent| self.teams.remove_member(&context, agent))).await;
         for (spawn, outcome) in batch.into_iter().zip(outcomes) {
             match outcome {
                 AgentCreation::Created { lease, name } => {
-                    self.start_member(&context, spawn, lease, name).await
+                    self.start_spawned(&context, spawn, lease, name).await
                 }
                 other @ (AgentCreation::Known(_)
                 | AgentCreation::TeamDead
@@ -194,22 +194,23 @@ impl Placement {
             (&agent.id, &agent.spec)
         });
         self.teams.add_members(&context, agents).await?;
-        let _guard = self.host.taking_leases(&context.id);
+        let _guard = self.base.host.taking_leases(&context.id);
         let members: Vec<NewMember> = batch.iter().map(|spawn| spawn.member.clone()).collect();
         let lead = LeadIncarnation {
             lead: first.lead.clone(),
             incarnation: first.incarnation,
         };
         let outcomes = self
+            .base
             .store
-            .create_agents(&context.id, &members, &lead, self.view.id())
+            .create_agents(&context.id, &members, &lead, self.base.view.id())
             .await?;
         Ok((context, outcomes))
     }
 
     /// Starts a new agent from the data that was just written, without reading it back from the
     /// store.
-    async fn start_member(
+    async fn start_spawned(
         &self,
         context: &Arc<SessionContext>,
         spawn: PendingSpawn,
@@ -222,45 +223,31 @@ impl Placement {
             permit,
             hosted,
         } = spawn;
-        let has_task = task.is_some();
+        let answer = self.hosted(lease.epoch, name.clone(), task.is_some());
         let record = AgentRecord {
             session: agent.session,
             id: agent.id.clone(),
             team: context.team.clone(),
-            spec: AgentSpec {
-                name: name.clone(),
-                ..agent.spec
-            },
+            spec: AgentSpec { name, ..agent.spec },
             state: AgentState::Idle,
             totals: Usage::default(),
-            node: Some(self.view.id().clone()),
+            node: Some(self.base.view.id().clone()),
             epoch: lease.epoch,
             last_seq: lease.last_seq,
             incarnation: lease.incarnation,
         };
-        let memory = Memory::of_new_agent(task);
         let hosting = Hosting {
             session: Arc::clone(context),
-            agent: agent.id.clone(),
+            agent: agent.id,
             epoch: lease.epoch,
             opening: Opening {
-                known: Some(Box::new((record, memory))),
+                known: Some(Box::new((record, Memory::of_new_agent(task)))),
                 ..Opening::default()
             },
             tools_from: None,
         };
-        let has_news = permit.use_to_start(|| self.host.start(hosting));
-        let _ = hosted.send(Ok(Hosted {
-            node_id: self.view.id().clone(),
-            epoch: lease.epoch,
-            name,
-            has_task,
-        }));
-        if has_news {
-            // If the call fails, the agent has already left the node, and reads its inbox on the
-            // node where it continues.
-            let _ = self.host.look(&agent.id).await;
-        }
+        self.start_registered(hosting, Some(permit)).await;
+        let _ = hosted.send(Ok(answer));
     }
 
     fn not_created(&self, outcome: AgentCreation) -> Result<Hosted, Refusal> {
@@ -268,7 +255,7 @@ impl Placement {
             AgentCreation::Known(record) => {
                 let node_id = record.node.clone();
                 Ok(Hosted {
-                    node_id: node_id.unwrap_or_else(|| self.view.id().clone()),
+                    node_id: node_id.unwrap_or_else(|| self.base.view.id().clone()),
                     epoch: record.epoch,
                     name: record.spec.name,
                     has_task: false,

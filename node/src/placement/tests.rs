@@ -22,7 +22,7 @@ fn placement(node: &TestNode) -> &Arc<Placement> {
 /// that of the session's orchestrator.
 async fn spawn(node: &TestNode, started: &Started) -> (HostAgent, AgentSpec) {
     let lead = node.agent(&started.orchestrator).await;
-    let hosting = node.services().host.hosting(&lead.id).unwrap();
+    let hosting = node.services().base.host.hosting(&lead.id).unwrap();
     let spec = AgentSpec {
         name: "helper".into(),
         role: planck_common::spec::AgentRole::Worker,
@@ -52,7 +52,12 @@ async fn spawn_with_the_same_id_makes_one_agent() {
         (node.id().clone(), "helper")
     );
     assert_eq!((second.epoch, second.name), (first.epoch, "helper".into()));
-    let members = node.services().lookup.members(&started.session_id).await;
+    let members = node
+        .services()
+        .base
+        .lookup
+        .members(&started.session_id)
+        .await;
     assert_eq!(members.unwrap().len(), 2);
     node.leave().await;
 }
@@ -79,7 +84,7 @@ async fn spawns_at_once_are_created_in_batches_and_all_started() {
     assert!(
         requests
             .iter()
-            .all(|request| node.services().host.has(&request.agent_id))
+            .all(|request| node.services().base.host.has(&request.agent_id))
     );
     assert_eq!(placement(&node).local().admission().arriving(), 0);
     node.leave().await;
@@ -104,6 +109,7 @@ async fn agent_is_spawned_with_its_task_and_does_it() {
     node.until("the task is done", async |services| {
         let (session, agent) = (&started.session_id, &request.agent_id);
         let page = services
+            .base
             .store
             .messages(session, Some(agent), None, None)
             .await;
@@ -127,11 +133,21 @@ async fn node_takes_no_more_agents_than_its_capacity() {
         refusal.message.contains("hosts 2 agents, its capacity"),
         "{refusal}"
     );
-    let context = node.services().host.hosting(&started.orchestrator).unwrap();
+    let context = node
+        .services()
+        .base
+        .host
+        .hosting(&started.orchestrator)
+        .unwrap();
     let wanted = wanted(&context.session.workspace, &spec);
     let refusal = placement(&node).place(&wanted, request.clone()).await;
     assert_eq!(refusal.unwrap_err().code, Code::Limit);
-    let found = node.services().store.find_agent(&request.agent_id).await;
+    let found = node
+        .services()
+        .base
+        .store
+        .find_agent(&request.agent_id)
+        .await;
     assert!(found.unwrap().is_none());
     node.leave().await;
 }
@@ -145,7 +161,7 @@ async fn team_of_a_later_incarnation_spawns_no_agent_for_an_earlier_one() {
     request.incarnation += 1;
     let refusal = placement(&node).host_agent(request.clone()).await;
     assert_eq!(refusal.unwrap_err().code, Code::StaleEpoch);
-    assert!(!node.services().host.has(&request.agent_id));
+    assert!(!node.services().base.host.has(&request.agent_id));
     node.leave().await;
 }
 
@@ -168,7 +184,7 @@ async fn idle_agent_moves_to_another_node_and_is_fenced_on_its_first() {
     let (first, second) = (world.node().await, world.node().await);
     let started = first.start(world.request(&["lead"])).await;
     let lead = first.agent(&started.orchestrator).await;
-    let hosting = first.services().host.hosting(&lead.id).unwrap();
+    let hosting = first.services().base.host.hosting(&lead.id).unwrap();
     let request = claim_request(&hosting.session, &lead, None);
 
     let hosted = placement(&first).host_on(second.id(), &request).await;
@@ -205,7 +221,12 @@ async fn new_session_has_all_agents_here_if_no_other_node_is_known() {
     let world = World::new().await;
     let node = world.node().await;
     let started = node.start(world.request(&["lead", "a", "b"])).await;
-    let members = node.services().lookup.members(&started.session_id).await;
+    let members = node
+        .services()
+        .base
+        .lookup
+        .members(&started.session_id)
+        .await;
     assert!(
         members
             .unwrap()

@@ -141,6 +141,7 @@ impl TestNode {
     /// Returns the current record of the session.
     pub(crate) async fn session(&self, of: &Started) -> SessionRecord {
         self.services()
+            .base
             .lookup
             .session(&of.session_id)
             .await
@@ -149,7 +150,7 @@ impl TestNode {
 
     /// Returns the current record of the agent.
     pub(crate) async fn agent(&self, id: &AgentId) -> AgentRecord {
-        let found = self.services().store.find_agent(id).await.unwrap();
+        let found = self.services().base.store.find_agent(id).await.unwrap();
         found.unwrap()
     }
 
@@ -169,7 +170,7 @@ impl TestNode {
             fresh: false,
             at: Timestamp::now(),
         };
-        let put = self.services().store.put(&to.session, prompt).await;
+        let put = self.services().base.store.put(&to.session, prompt).await;
         assert!(matches!(put.unwrap(), PutResult::Put { .. }));
         id
     }
@@ -177,7 +178,12 @@ impl TestNode {
     /// Waits until the agent has read the input.
     pub(crate) async fn until_read(&self, agent: &AgentRecord, input: &InputId) {
         self.until("the input is read", async |services| {
-            let row = services.store.input(&agent.session, input).await.unwrap();
+            let row = services
+                .base
+                .store
+                .input(&agent.session, input)
+                .await
+                .unwrap();
             row.is_some_and(|row| !row.is_unread())
         })
         .await;
@@ -191,7 +197,7 @@ impl TestNode {
         body: &Value,
     ) -> Result<T, Refusal> {
         let body = Bytes::from(body.to_string());
-        let bus = &self.services().bus;
+        let bus = &self.services().base.bus;
         let answer = bus.request(address, body, PATIENCE).await.unwrap();
         reply::decode(&answer).map_err(|error| match error {
             ReplyError::Refused(refusal) => refusal,

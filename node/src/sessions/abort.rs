@@ -50,7 +50,7 @@ impl Sessions {
                 break;
             };
             for agent in agents {
-                let agent = self.lookup.agent(&agent).await?;
+                let agent = self.base.lookup.agent(&agent).await?;
                 self.abort_agent(&agent, reason.map(str::to_owned)).await?;
             }
             sleep(AGAIN).await;
@@ -63,12 +63,12 @@ impl Sessions {
         session: &SessionRecord,
         prompt: Option<&InputId>,
     ) -> Result<WorkRows, Refusal> {
-        let rows = self.store.work(&session.id, prompt).await?;
+        let rows = self.base.store.work(&session.id, prompt).await?;
         rows.ok_or_else(|| unknown_work(session, prompt))
     }
 
     /// Aborts the running turns of a session. For a client, agents with an open turn and without a
-    /// living host are taken up first. Returns the agents that had a running turn. If some cannot be
+    /// living host are taken over first. Returns the agents that had a running turn. If some cannot be
     /// reached, the others are still aborted, and the call fails afterwards.
     async fn abort_turns(
         &self,
@@ -136,6 +136,7 @@ impl Sessions {
             prompt_id: None,
         });
         let answer: Aborted = self
+            .base
             .peers
             .relay(node, &address, because.as_bytes(), RELAY)
             .await?;
@@ -146,14 +147,14 @@ impl Sessions {
     /// answers from outside, and its record says which. Only the one that waits is loaded.
     async fn abort_if_busy(&self, agent: &AgentRecord, reason: Option<&str>) -> Option<AgentId> {
         let id = &agent.id;
-        if agent.state == AgentState::Idle && self.host.is_at_rest(id) {
+        if agent.state == AgentState::Idle && self.base.host.is_at_rest(id) {
             return None;
         }
-        if self.host.info(id).await.ok()?.state == AgentState::Idle {
+        if self.base.host.info(id).await.ok()?.state == AgentState::Idle {
             return None;
         }
         let reason = reason.map(str::to_owned);
-        let aborted = self.host.command(id, Command::Abort { reason }).await;
+        let aborted = self.base.host.command(id, Command::Abort { reason }).await;
         aborted.ok().map(|_| id.clone())
     }
 }

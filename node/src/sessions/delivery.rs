@@ -1,5 +1,5 @@
-//! Notifies the host of an agent about a new input. The input is already committed in SQL, so a
-//! lost notification only delays the input until a sweep finds it.
+//! Delivers inputs to agents. An input is already committed in SQL, so a delivery that is lost only
+//! delays the input until a sweep finds it.
 
 use planck_common::{
     AgentId, InputId, NodeId, SessionId,
@@ -9,80 +9,80 @@ use planck_common::{
 
 use super::Sessions;
 use crate::{
-    actor::{ArrivalOutcome, Hosting, Opening, host::NotHere},
+    actor::{DeliveryOutcome, Hosting, Opening, host::NotHere},
     agent::OpenTurn,
 };
-use planck_store::{AgentRecord, NewInput, StoredInput};
+use planck_store::{AgentRecord, NewInput};
 
 impl Sessions {
-    /// Notifies the host of an agent about an input that was just committed. `node` is the host
-    /// according to the agent's record. If no living node hosts the agent, this node takes the agent
-    /// up or asks the session's host to do so, but only a prompt reopens a closed session. Returns
-    /// `Taken` also if the agent was not reached, because a sweep then finds the input.
+    /// Delivers an input that was just committed to its agent. `node` is the agent's host according
+    /// to its record. If no living node hosts the agent, this node takes the session over or asks the
+    /// session's host to do so, but only a prompt reopens a closed session. Returns `Taken` also if
+    /// the agent did not get the input, because a sweep then finds it.
     pub async fn deliver(
         &self,
         session: &SessionId,
         node: Option<NodeId>,
         input: &NewInput,
-    ) -> Result<ArrivalOutcome, Refusal> {
-        if let Some(outcome) = self.tell(session, node, input).await {
+    ) -> Result<DeliveryOutcome, Refusal> {
+        if let Some(outcome) = self.deliver_to_host(session, node, input).await {
             return Ok(outcome);
         }
-        // If the record names this node, the agent is just being started or stopped. If the agent
-        // cannot be taken up now because no node fits, this node is leaving or the store is
+        // If the record names this node, the agent is just being started or stopped. If the session
+        // cannot be taken over now because no node fits, this node is leaving or the store is
         // unreachable, a later sweep finds the input.
         let is_prompt = input.sender.is_none();
-        let taken_up = self.take_up_agent(session, &input.agent, is_prompt, "prompted");
-        match taken_up.await {
+        let taken_over = self.take_over_agent(session, &input.agent, is_prompt, "prompted");
+        match taken_over.await {
             Err(refusal) if refusal.retryable || self.has_no_place(session).await => {
-                tracing::debug!(agent = %input.agent, %refusal, "cannot take up the agent now; the next sweep does");
-                Ok(ArrivalOutcome::Taken)
+                tracing::debug!(agent = %input.agent, %refusal, "cannot take over the agent now; the next sweep does");
+                Ok(DeliveryOutcome::Taken)
             }
-            taken_up => taken_up.map(|()| ArrivalOutcome::Taken),
+            taken_over => taken_over.map(|()| DeliveryOutcome::Taken),
         }
     }
 
     /// Returns whether no node can host a session now.
     async fn has_no_place(&self, session: &SessionId) -> bool {
-        match self.lookup.session(session).await {
+        match self.base.lookup.session(session).await {
             Ok(record) => self.placement.session_host(&record).await.is_err(),
             Err(_) => false,
         }
     }
 
-    /// Passes an input to the agent's host, which is this node or `node`. Returns `None` if neither
-    /// hosts the agent or `node` is gone. Returns `Taken` if a living node does not answer, because
-    /// its next sweep finds the input.
-    async fn tell(
+    /// Delivers an input through the agent's host, which is this node or `node`. Returns `None` if
+    /// neither hosts the agent or `node` is gone. Returns `Taken` if a living node does not answer,
+    /// because its next sweep finds the input.
+    async fn deliver_to_host(
         &self,
         session: &SessionId,
         node: Option<NodeId>,
         input: &NewInput,
-    ) -> Option<ArrivalOutcome> {
+    ) -> Option<DeliveryOutcome> {
         let agent = &input.agent;
-        if let Ok(outcome) = self.reach(agent, Some(input.clone())).await {
+        if let Ok(outcome) = self.deliver_here(agent, Some(input.clone())).await {
             return Some(outcome);
         }
-        let node = node.filter(|node| node != self.view.id())?;
+        let node = node.filter(|node| node != self.base.view.id())?;
         let wake = Wake {
             input_id: Some(input.id.clone()),
             ..Wake::look(session, agent)
         };
-        match self.peers.wake(&node, &wake).await {
-            Ok(()) => Some(ArrivalOutcome::Taken),
-            Err(refusal) if refusal.code == Code::Busy => Some(ArrivalOutcome::Busy),
+        match self.base.peers.wake(&node, &wake).await {
+            Ok(()) => Some(DeliveryOutcome::Taken),
+            Err(refusal) if refusal.code == Code::Busy => Some(DeliveryOutcome::Busy),
             Err(refusal) => {
                 tracing::debug!(%agent, %node, %refusal, "cannot inform the host of the input; its next sweep finds it");
-                let is_alive = self.view.is_alive(&node).await;
-                is_alive.then_some(ArrivalOutcome::Taken)
+                let is_alive = self.base.view.is_alive(&node).await;
+                is_alive.then_some(DeliveryOutcome::Taken)
             }
         }
     }
 
     /// Makes an agent read its inbox, whichever node hosts it. An agent without a living host is
-    /// taken up, unless its session is closed.
+    /// taken over, unless its session is closed.
     pub async fn wake(&self, session: &SessionId, agent: &AgentId) {
-        if self.reach(agent, None).await.is_ok() {
+        if self.deliver_here(agent, None).await.is_ok() {
             return;
         }
         if let Err(refusal) = self.wake_elsewhere(session, agent).await {
@@ -91,21 +91,25 @@ impl Sessions {
     }
 
     async fn wake_elsewhere(&self, session: &SessionId, agent: &AgentId) -> Result<(), Refusal> {
-        let record = self.lookup.agent(agent).await?;
+        let record = self.base.lookup.agent(agent).await?;
         if let Some(node) = self.placement.other_host(&record) {
-            let woken = self.peers.wake(node, &Wake::look(session, agent)).await;
-            if woken.is_ok() || self.view.is_alive(node).await {
+            let woken = self
+                .base
+                .peers
+                .wake(node, &Wake::look(session, agent))
+                .await;
+            if woken.is_ok() || self.base.view.is_alive(node).await {
                 return woken;
             }
         }
-        self.take_up_agent(session, agent, false, "woken").await
+        self.take_over_agent(session, agent, false, "woken").await
     }
 
     /// Notifies an asker that its question has an outcome, if another node hosts the asker. If the
     /// message is lost, the asker finds the outcome the next time it reads the question's row.
     pub async fn tell_answered(&self, session: &SessionId, asker: &AgentId, question: InputId) {
         let sent = async {
-            let record = self.lookup.agent(asker).await?;
+            let record = self.base.lookup.agent(asker).await?;
             let Some(node) = self.placement.other_host(&record) else {
                 return Ok(());
             };
@@ -113,7 +117,7 @@ impl Sessions {
                 answered: Some(question),
                 ..Wake::look(session, asker)
             };
-            self.peers.wake(node, &wake).await
+            self.base.peers.wake(node, &wake).await
         };
         let sent: Result<(), Refusal> = sent.await;
         if let Err(refusal) = sent {
@@ -130,10 +134,10 @@ impl Sessions {
                     input_id: Some(question.clone()),
                     ..Wake::look(&target.session, &target.id)
                 };
-                self.peers.wake(node, &wake).await.is_ok()
+                self.base.peers.wake(node, &wake).await.is_ok()
             }
             None => {
-                let sent = self.host.withdrawn(&target.id, question.clone()).await;
+                let sent = self.base.host.withdrawn(&target.id, question.clone()).await;
                 sent.is_ok()
             }
         };
@@ -142,9 +146,9 @@ impl Sessions {
         }
     }
 
-    /// Handles a notification from another node that rows of an agent on this node have changed in
-    /// SQL.
-    pub async fn woken(&self, wake: Wake) -> Result<(), Refusal> {
+    /// Handles the request of another node to wake an agent on this node, whose rows in SQL have
+    /// changed.
+    pub async fn wake_here(&self, wake: Wake) -> Result<(), Refusal> {
         let Wake {
             session_id,
             agent_id,
@@ -160,63 +164,47 @@ impl Sessions {
             return self.takeover.record_exits(&session_id).await;
         }
         let input = match &input_id {
-            Some(input) => self.store.input(&session_id, input).await?,
+            Some(input) => self.base.store.input(&session_id, input).await?,
             None => None,
         };
-        match self.arrive(&agent_id, input).await {
-            Ok(ArrivalOutcome::Taken) => Ok(()),
-            Ok(ArrivalOutcome::Busy) => Err(Refusal::new(Code::Busy, "the agent is busy")),
+        let agent = &agent_id;
+        let delivered = match input {
+            Some(row) if row.outcome.is_some() => {
+                let withdrawn = self.base.host.withdrawn(agent, row.input.id).await;
+                withdrawn.map(|()| DeliveryOutcome::Taken)
+            }
+            Some(row) => self.deliver_here(agent, Some(row.input)).await,
+            None => {
+                self.reload_if_superseded(agent).await;
+                self.deliver_here(agent, None).await
+            }
+        };
+        match delivered {
+            Ok(DeliveryOutcome::Taken) => Ok(()),
+            Ok(DeliveryOutcome::Busy) => Err(Refusal::new(Code::Busy, "the agent is busy")),
             Err(gone) => Err(Refusal::not_found(gone.to_string())),
         }
     }
 
-    async fn arrive(
-        &self,
-        agent: &AgentId,
-        input: Option<StoredInput>,
-    ) -> Result<ArrivalOutcome, NotHere> {
-        match input {
-            Some(StoredInput {
-                input,
-                outcome: Some(_),
-                ..
-            }) => {
-                self.host.withdrawn(agent, input.id).await?;
-                Ok(ArrivalOutcome::Taken)
-            }
-            Some(row) => self.reach(agent, Some(row.input)).await,
-            None => {
-                self.reload_if_superseded(agent).await;
-                self.reach(agent, None).await
-            }
-        }
-    }
-
-    /// Passes an input to an agent on this node. Without an input, makes the agent read its inbox.
+    /// Delivers an input to an agent on this node. Without an input, makes the agent read its inbox.
     /// An agent that is about to start here reads its inbox once it has started.
-    async fn reach(
+    async fn deliver_here(
         &self,
         agent: &AgentId,
         input: Option<NewInput>,
-    ) -> Result<ArrivalOutcome, NotHere> {
-        match self.tell_here(agent, input.clone()).await {
+    ) -> Result<DeliveryOutcome, NotHere> {
+        let host = &self.base.host;
+        let deliver = async |input| match input {
+            Some(input) => host.deliver(agent, input).await,
+            None => host.look(agent).await.map(|()| DeliveryOutcome::Taken),
+        };
+        match deliver(input.clone()).await {
             Err(_) if self.placement.local().admission().leave_news(agent) => {
-                Ok(ArrivalOutcome::Taken)
+                Ok(DeliveryOutcome::Taken)
             }
             // The agent may have started between the two checks.
-            Err(_) => self.tell_here(agent, input).await,
-            sent => sent,
-        }
-    }
-
-    async fn tell_here(
-        &self,
-        agent: &AgentId,
-        input: Option<NewInput>,
-    ) -> Result<ArrivalOutcome, NotHere> {
-        match input {
-            Some(input) => self.host.arrive(agent, input).await,
-            None => self.host.look(agent).await.map(|()| ArrivalOutcome::Taken),
+            Err(_) => deliver(input).await,
+            delivered => delivered,
         }
     }
 
@@ -224,27 +212,32 @@ impl Sessions {
     /// another node rewound the session or took the lease. This function then loads the agent
     /// again, or drops it if it was stopped or this node no longer holds its lease.
     async fn reload_if_superseded(&self, agent: &AgentId) {
-        let Some(hosting) = self.host.hosting(agent) else {
+        let Some(hosting) = self.base.host.hosting(agent) else {
             return;
         };
-        let Ok(Some(record)) = self.store.find_agent(agent).await else {
+        let Ok(Some(record)) = self.base.store.find_agent(agent).await else {
             return;
         };
         if record.epoch <= hosting.epoch {
             return;
         }
-        if record.is_there() && record.node.as_ref() == Some(self.view.id()) {
-            let opening = Opening {
-                open_turn: OpenTurn::Close,
-                ..Opening::default()
-            };
-            self.host.start(Hosting {
-                epoch: record.epoch,
-                opening,
-                ..hosting
-            });
+        if record.is_there() && record.node.as_ref() == Some(self.base.view.id()) {
+            self.reload(hosting, record.epoch);
         } else {
-            self.host.drop_agent(agent);
+            self.base.host.drop_agent(agent);
         }
+    }
+
+    /// Loads an agent on this node again under a later epoch.
+    pub(super) fn reload(&self, hosting: Hosting, epoch: i64) {
+        let opening = Opening {
+            open_turn: OpenTurn::Close,
+            ..Opening::default()
+        };
+        self.base.host.start(Hosting {
+            epoch,
+            opening,
+            ..hosting
+        });
     }
 }

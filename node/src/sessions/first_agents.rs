@@ -43,8 +43,11 @@ impl Sessions {
         session: &NewSession,
         nodes: &AgentNodes,
     ) -> HashMap<AgentId, AdmissionPermit> {
-        let is_here =
-            |agent: &&AgentId| nodes.get(*agent).is_none_or(|node| node == self.view.id());
+        let is_here = |agent: &&AgentId| {
+            nodes
+                .get(*agent)
+                .is_none_or(|node| node == self.base.view.id())
+        };
         let agents = session.agents.iter().map(|agent| &agent.id);
         let admission = self.placement.local().admission();
         agents
@@ -67,7 +70,7 @@ impl Sessions {
             mut prompt,
             warning,
         } = first;
-        let context = Arc::new(self.lookup.context(session, FIRST)?);
+        let context = Arc::new(self.base.lookup.context(session, FIRST)?);
         self.teams.create(&context).await?;
         let (lead, members): (Vec<_>, Vec<_>) = agents
             .into_iter()
@@ -108,7 +111,10 @@ impl Sessions {
         permit: Option<AdmissionPermit>,
         nodes: &AgentNodes,
     ) -> Result<(), Refusal> {
-        let Some(node) = nodes.get(&member.id).filter(|node| *node != self.view.id()) else {
+        let Some(node) = nodes
+            .get(&member.id)
+            .filter(|node| *node != self.base.view.id())
+        else {
             let opening = Opening {
                 known: Some(Box::new((member.clone(), Memory::of_new_agent(None)))),
                 ..Opening::default()
@@ -132,9 +138,6 @@ impl Sessions {
         opening: Opening,
         permit: Option<AdmissionPermit>,
     ) -> Result<(), Refusal> {
-        self.teams
-            .add_member(context, &agent.id, &agent.spec)
-            .await?;
         let hosting = Hosting {
             session: Arc::clone(context),
             agent: agent.id.clone(),
@@ -142,17 +145,7 @@ impl Sessions {
             opening,
             tools_from: None,
         };
-        let start = || self.host.start(hosting);
-        let Some(permit) = permit else {
-            start();
-            return Ok(());
-        };
-        if permit.use_to_start(start) {
-            // If the call fails, the agent has already left the node, and reads its inbox on the
-            // node where it continues.
-            let _ = self.host.look(&agent.id).await;
-        }
-        Ok(())
+        self.placement.start(hosting, &agent.spec, permit).await
     }
 }
 

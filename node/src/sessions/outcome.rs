@@ -53,12 +53,16 @@ impl Sessions {
         let Ok(_place) = self.waiting.places.try_acquire() else {
             return self.outcome_now(session, prompt).await;
         };
-        if origin == CommandOrigin::Client && !self.view.is_alone() {
-            let owner = session.owner.as_ref().filter(|id| *id != self.view.id());
+        if origin == CommandOrigin::Client && !self.base.view.is_alone() {
+            let owner = session
+                .owner
+                .as_ref()
+                .filter(|id| *id != self.base.view.id());
             if let Some(owner) = owner {
                 let address = Address::session(&session.id, SessionVerb::Outcome.name());
                 let body = json(&request);
                 let asked = self
+                    .base
                     .peers
                     .relay(owner, &address, body.as_bytes(), wait + RELAY)
                     .await;
@@ -76,7 +80,7 @@ impl Sessions {
         session: &SessionRecord,
         prompt: Option<&InputId>,
     ) -> Result<Outcome, Refusal> {
-        read_outcome(&*self.store, self.bus.room(), session, prompt).await
+        read_outcome(&*self.base.store, self.base.bus.room(), session, prompt).await
     }
 
     async fn wait_for_outcome(

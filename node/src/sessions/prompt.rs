@@ -1,16 +1,16 @@
 //! Accepts prompts. This node first commits a prompt to an agent's inbox. Then it notifies the
-//! agent's host, or has the agent taken up if no node hosts it.
+//! agent's host, or has the agent taken over if no node hosts it.
 
 use planck_common::{
     AgentId, InputId, NodeId, SessionId, Timestamp,
-    command::{Accepted, InputMode, Prompt},
+    command::{Accepted, InputMode, MOST_BY, Prompt},
     event::{InputKind, json},
     message::Part,
     reply::{Code, Refusal},
 };
 
-use super::{Sessions, author::checked_author};
-use crate::actor::ArrivalOutcome;
+use super::Sessions;
+use crate::{actor::DeliveryOutcome, nul};
 use planck_store::{AgentRecord, InputOutcome, NewInput, PutResult, StoredInput};
 
 /// The agent to which a prompt goes.
@@ -35,11 +35,11 @@ impl Sessions {
     /// Returns an agent on this node as the target of a prompt, without reading its record. The
     /// prompt is refused when it is put if the agent is stopped.
     pub fn target_here(&self, agent: &AgentId) -> Option<PromptTarget> {
-        let hosting = self.host.hosting(agent)?;
+        let hosting = self.base.host.hosting(agent)?;
         Some(PromptTarget {
             agent: hosting.agent,
             session: hosting.session.id.clone(),
-            node: Some(self.view.id().clone()),
+            node: Some(self.base.view.id().clone()),
         })
     }
 
@@ -78,7 +78,7 @@ impl Sessions {
             agent_id: agent.clone(),
             seq,
         };
-        let (head, outcome) = match self.store.put(&session, input.clone()).await? {
+        let (head, outcome) = match self.base.store.put(&session, input.clone()).await? {
             PutResult::Put { head, node, .. } => {
                 (head, self.deliver(&session, node, &input).await?)
             }
@@ -97,11 +97,11 @@ impl Sessions {
             }
         };
         match outcome {
-            ArrivalOutcome::Taken => {
+            DeliveryOutcome::Taken => {
                 let warning = self.why_waiting(&session, &agent, holder.as_ref()).await;
                 Ok(accepted(head, warning))
             }
-            ArrivalOutcome::Busy => Err(busy(&agent)),
+            DeliveryOutcome::Busy => Err(busy(&agent)),
         }
     }
 
@@ -113,15 +113,15 @@ impl Sessions {
         agent: &AgentId,
         node: Option<&NodeId>,
     ) -> Option<String> {
-        if self.host.has(agent) {
+        if self.base.host.has(agent) {
             return None;
         }
         if let Some(node) = node
-            && self.view.is_alive(node).await
+            && self.base.view.is_alive(node).await
         {
             return None;
         }
-        let record = self.lookup.session(session).await.ok()?;
+        let record = self.base.lookup.session(session).await.ok()?;
         let (why, until) = if self.placement.has_workspace(&record) {
             let refusal = self.placement.session_host(&record).await.err()?;
             (refusal.message, "a node can host its session")
@@ -134,6 +134,16 @@ impl Sessions {
             "{why}; the prompt is stored, and runs when {until}"
         ))
     }
+}
+
+/// Returns the name of the person or program that sent a command in a form that the store takes, or a
+/// refusal if the name is too long.
+pub fn checked_author(by: Option<String>) -> Result<Option<String>, Refusal> {
+    if by.as_ref().is_some_and(|by| by.len() > MOST_BY) {
+        let why = format!("`by` is longer than {MOST_BY} bytes");
+        return Err(Refusal::bad_request(why));
+    }
+    Ok(by.map(nul::replaced))
 }
 
 /// Returns the content, or a refusal if it has more than `most` bytes.

@@ -1,4 +1,4 @@
-//! Finds the node on which an agent can be reached. An agent that no living node hosts is taken up
+//! Finds the node on which an agent can be reached. An agent that no living node hosts is taken over
 //! first, so that a command does to it what it does to a loaded agent.
 
 use std::{collections::BTreeSet, time::Duration};
@@ -16,10 +16,10 @@ use super::Sessions;
 use crate::takeover::IfClosed;
 use planck_store::{AgentRecord, SessionRecord};
 
-/// How long the session's host may take to take up the agents that have no host.
+/// How long the session's host may take to take over the agents that have no host.
 const RESUME: Duration = Duration::from_secs(5);
 
-/// The reason that the log records if a command takes a session up.
+/// The reason that the log records if a command takes a session over.
 const COMMANDED: &str = "commanded";
 
 /// The host of an agent.
@@ -47,14 +47,14 @@ impl Sessions {
     pub async fn host_of(&self, agent: &AgentRecord) -> Option<AgentHost> {
         match self.placement.other_host(agent) {
             Some(node) => {
-                let is_alive = self.view.is_alive(node).await;
+                let is_alive = self.base.view.is_alive(node).await;
                 is_alive.then(|| AgentHost::On(node.clone()))
             }
-            None => self.host.has(&agent.id).then_some(AgentHost::Here),
+            None => self.base.host.has(&agent.id).then_some(AgentHost::Here),
         }
     }
 
-    /// Returns the host of an agent. If no living node hosts the agent, has it taken up first, and
+    /// Returns the host of an agent. If no living node hosts the agent, has it taken over first, and
     /// opens a closed session for that only if `may_open` is set.
     pub(super) async fn reached(
         &self,
@@ -63,27 +63,27 @@ impl Sessions {
     ) -> Result<AgentHost, Refusal> {
         match self.host_of(agent).await {
             Some(host) => Ok(host),
-            None => self.taken_up(agent, may_open).await,
+            None => self.taken_over(agent, may_open).await,
         }
     }
 
-    /// Has an agent that no living node hosts taken up, and returns its host. Opens a closed session
+    /// Has an agent that no living node hosts taken over, and returns its host. Opens a closed session
     /// only if `may_open` is set.
-    pub async fn taken_up(
+    pub async fn taken_over(
         &self,
         agent: &AgentRecord,
         may_open: bool,
     ) -> Result<AgentHost, Refusal> {
-        self.take_up_agent(&agent.session, &agent.id, may_open, COMMANDED)
+        self.take_over_agent(&agent.session, &agent.id, may_open, COMMANDED)
             .await?;
-        let agent = self.lookup.agent(&agent.id).await?;
+        let agent = self.base.lookup.agent(&agent.id).await?;
         let host = self.host_of(&agent).await;
         host.ok_or_else(|| without_host(&agent.id))
     }
 
-    /// Returns where the agents of a session are, after it was taken up if an agent with an open
+    /// Returns where the agents of a session are, after it was taken over if an agent with an open
     /// turn had no living host. Such an agent waits for an answer after its node has left, or its
-    /// node has died. A closed session is not taken up.
+    /// node has died. A closed session is not taken over.
     pub(super) async fn reached_members(
         &self,
         session: &SessionRecord,
@@ -98,11 +98,11 @@ impl Sessions {
                 ..places
             });
         }
-        let taken_up = self.take_up_agent(&session.id, lost, false, COMMANDED);
-        match taken_up.await {
+        let taken_over = self.take_over_agent(&session.id, lost, false, COMMANDED);
+        match taken_over.await {
             Ok(()) => self.places(&session.id).await,
             Err(refusal) => {
-                tracing::debug!(agent = %lost, %refusal, "cannot take the agent up for a command to its session");
+                tracing::debug!(agent = %lost, %refusal, "cannot take the agent over for a command to its session");
                 Ok(places)
             }
         }
@@ -111,7 +111,7 @@ impl Sessions {
     pub(super) async fn places(&self, session: &SessionId) -> Result<MemberPlaces, Refusal> {
         let mut places = MemberPlaces::default();
         let mut gone = BTreeSet::new();
-        for agent in self.lookup.members(session).await? {
+        for agent in self.base.lookup.members(session).await? {
             let other = self.placement.other_host(&agent).cloned();
             let host = match &other {
                 Some(node) if places.nodes.contains(node) => continue,
@@ -136,15 +136,15 @@ impl Sessions {
 
     /// Takes up the agents of a session that have no host, on this node or by asking the session's
     /// host. Does nothing if the session is closed, unless `may_open`. If the session's host fails
-    /// to take the agents up, leaves that to its next sweep.
-    pub(super) async fn take_up_agent(
+    /// to take the agents over, leaves that to its next sweep.
+    pub(super) async fn take_over_agent(
         &self,
         session: &SessionId,
         agent: &AgentId,
         may_open: bool,
         reason: &str,
     ) -> Result<(), Refusal> {
-        let record = self.lookup.session(session).await?;
+        let record = self.base.lookup.session(session).await?;
         if record.state == SessionState::Closed && !may_open {
             return Ok(());
         }
@@ -154,18 +154,19 @@ impl Sessions {
             } else {
                 IfClosed::Leave
             };
-            return self.takeover.take_up(&record.id, reason, if_closed).await;
+            return self.takeover.take_over(&record.id, reason, if_closed).await;
         };
         let address = Address::session(session, SessionVerb::Resume.name());
         let because = Because {
             reason: Some(reason.to_owned()),
         };
         let resumed: Result<IgnoredAny, Refusal> = self
+            .base
             .peers
             .relay(&host, &address, json(&because).as_bytes(), RESUME)
             .await;
         if let Err(refusal) = resumed {
-            tracing::debug!(%agent, %host, %refusal, "the session's host did not take the agent up; its next sweep does");
+            tracing::debug!(%agent, %host, %refusal, "the session's host did not take the agent over; its next sweep does");
         }
         Ok(())
     }

@@ -45,7 +45,7 @@ impl Sessions {
         match origin {
             CommandOrigin::Client => {
                 self.check_reachable(Some(host)).await?;
-                let ok: Box<RawValue> = self.peers.relay(host, address, body, RELAY).await?;
+                let ok: Box<RawValue> = self.base.peers.relay(host, address, body, RELAY).await?;
                 Ok(ok.get().to_owned())
             }
             CommandOrigin::Peer => Err(Refusal::unavailable(format!(
@@ -57,10 +57,12 @@ impl Sessions {
     /// Returns a refusal if `host` is another live node of this computer and this node works
     /// without NATS, so that it cannot reach `host`.
     pub(super) async fn check_reachable(&self, host: Option<&NodeId>) -> Result<(), Refusal> {
-        let Some(host) = host.filter(|host| self.view.is_alone() && *host != self.view.id()) else {
+        let Some(host) =
+            host.filter(|host| self.base.view.is_alone() && *host != self.base.view.id())
+        else {
             return Ok(());
         };
-        match self.store.node_lives(host).await? {
+        match self.base.store.node_lives(host).await? {
             Some(true) => Err(Refusal::new(
                 Code::Busy,
                 "the session is at work in another process; end that one, let it be `planck serve`, which other commands use, or set NATS_URL for both",
@@ -73,25 +75,25 @@ impl Sessions {
     /// agent, or if the host refuses or does not answer in time.
     pub async fn agent_info(&self, agent: &AgentRecord) -> Option<AgentInfo> {
         match self.placement.other_host(agent) {
-            Some(node) if self.view.is_gone(node) => None,
+            Some(node) if self.base.view.is_gone(node) => None,
             Some(node) => self.info_of(node, &agent.id).await.ok(),
-            None => self.host.info(&agent.id).await.ok(),
+            None => self.base.host.info(&agent.id).await.ok(),
         }
     }
 
     async fn info_of(&self, node: &NodeId, agent: &AgentId) -> Result<AgentInfo, Refusal> {
         let info = (agent, AgentVerb::Info);
-        self.peers.command(node, info, &Empty {}, LOOK).await
+        self.base.peers.command(node, info, &Empty {}, LOOK).await
     }
 
     /// Checks that a node hosts an agent and answers, because only the agent itself can refuse an
-    /// input that may not wait. An agent without a living host is taken up first.
+    /// input that may not wait. An agent without a living host is taken over first.
     pub(super) async fn check_answers(&self, agent: &AgentId) -> Result<(), Refusal> {
         // An agent that is about to start here reads its inbox once it has started.
-        if self.host.has(agent) || self.placement.local().admission().leave_news(agent) {
+        if self.base.host.has(agent) || self.placement.local().admission().leave_news(agent) {
             return Ok(());
         }
-        let record = self.lookup.agent(agent).await?;
+        let record = self.base.lookup.agent(agent).await?;
         match self.reached(&record, true).await? {
             AgentHost::Here => Ok(()),
             AgentHost::On(node) => self.info_of(&node, agent).await.map(drop),
@@ -99,7 +101,7 @@ impl Sessions {
     }
 
     /// Aborts an agent's running turn, whichever node hosts the agent. An agent without a living
-    /// host is taken up for that if it has an open turn.
+    /// host is taken over for that if it has an open turn.
     pub async fn abort_agent(
         &self,
         agent: &AgentRecord,
@@ -108,24 +110,24 @@ impl Sessions {
         let host = match self.host_of(agent).await {
             Some(host) => host,
             None if agent.state == AgentState::Idle => return Ok(AgentState::Idle),
-            None => self.taken_up(agent, false).await?,
+            None => self.taken_over(agent, false).await?,
         };
         match host {
             AgentHost::Here => {
                 let abort = Command::Abort { reason };
-                let aborted = self.host.command(&agent.id, abort).await;
+                let aborted = self.base.host.command(&agent.id, abort).await;
                 aborted.map_err(|gone| Refusal::unavailable(gone.to_string()))
             }
             AgentHost::On(host) => {
                 let (abort, why) = ((&agent.id, AgentVerb::Abort), Because { reason });
-                let now: AgentStateNow = self.peers.command(&host, abort, &why, RELAY).await?;
+                let now: AgentStateNow = self.base.peers.command(&host, abort, &why, RELAY).await?;
                 Ok(now.state)
             }
         }
     }
 
     /// Stops an agent permanently, whichever node hosts it. Stopping the orchestrator closes its
-    /// session. An agent of an open session that has no living host is taken up first, so that its
+    /// session. An agent of an open session that has no living host is taken over first, so that its
     /// log gets the end of its turn and its own end.
     pub async fn stop_agent(
         &self,
@@ -139,7 +141,11 @@ impl Sessions {
                     reason: Some(reason.to_owned()),
                 };
                 let stop = (&agent.id, AgentVerb::Stop);
-                let now: AgentStateNow = self.peers.command(&host, stop, &because, RELAY).await?;
+                let now: AgentStateNow = self
+                    .base
+                    .peers
+                    .command(&host, stop, &because, RELAY)
+                    .await?;
                 Ok(now.state)
             }
         }

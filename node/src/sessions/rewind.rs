@@ -19,12 +19,7 @@ use planck_common::{
 };
 
 use super::Sessions;
-use crate::{
-    actor::{AT_ONCE, Hosting, Opening},
-    agent::OpenTurn,
-    bus::Published,
-    takeover::Purpose,
-};
+use crate::{actor::AT_ONCE, bus::Published, takeover::Purpose};
 use planck_store::{AgentRecord, RewindOutcome, SessionRecord, StoreError};
 
 /// How many times a rewind is sent if its outcome is unknown, and the pause between the attempts.
@@ -44,11 +39,18 @@ impl Sessions {
             reason: "to be rewound",
             may_open: true,
         };
-        let lead = self.takeover.take_up_here(session, purpose, &guard).await?;
-        let mut elsewhere = self.lookup.members(&session.id).await?;
+        let lead = self
+            .takeover
+            .take_over_here(session, purpose, &guard)
+            .await?;
+        let mut elsewhere = self.base.lookup.members(&session.id).await?;
         elsewhere.retain(|agent| self.placement.other_host(agent).is_some());
-        let held = self.host.hold(&self.host.agents(Some(&session.id))).await;
-        let before = self.store.head(&session.id).await?;
+        let held = self
+            .base
+            .host
+            .hold(&self.base.host.agents(Some(&session.id)))
+            .await;
+        let before = self.base.store.head(&session.id).await?;
         let rewound = self.rewind_stored(session, lead.epoch, to, by).await?;
         self.publish_rewound(session, before, &rewound).await;
         self.reload_here(&rewound);
@@ -62,17 +64,9 @@ impl Sessions {
     fn reload_here(&self, rewound: &RewindOutcome) {
         for (agent, epoch) in &rewound.agents {
             if rewound.stopped.contains(agent) {
-                self.host.drop_agent(agent);
-            } else if let Some(hosting) = self.host.hosting(agent) {
-                let opening = Opening {
-                    open_turn: OpenTurn::Close,
-                    ..Opening::default()
-                };
-                self.host.start(Hosting {
-                    epoch: *epoch,
-                    opening,
-                    ..hosting
-                });
+                self.base.host.drop_agent(agent);
+            } else if let Some(hosting) = self.base.host.hosting(agent) {
+                self.reload(hosting, *epoch);
             }
         }
     }
@@ -87,7 +81,7 @@ impl Sessions {
         by: &str,
     ) -> Result<RewindOutcome, StoreError> {
         for _ in 1..TRIES {
-            match self.store.rewind(&session.id, epoch, to, by).await {
+            match self.base.store.rewind(&session.id, epoch, to, by).await {
                 Err(StoreError::Away(reason)) => {
                     tracing::debug!(session = %session.id, reason, "the outcome of the rewind is unknown; sending it again")
                 }
@@ -95,7 +89,7 @@ impl Sessions {
             }
             tokio::time::sleep(PAUSE).await;
         }
-        self.store.rewind(&session.id, epoch, to, by).await
+        self.base.store.rewind(&session.id, epoch, to, by).await
     }
 
     /// Notifies other nodes to load their agents again. The store already refuses the writes of
@@ -106,7 +100,7 @@ impl Sessions {
                 let node = agent.node.as_ref()?;
                 Some(async move {
                     let wake = Wake::look(&agent.session, &agent.id);
-                    self.peers.wake(node, &wake).await
+                    self.base.peers.wake(node, &wake).await
                 })
             });
             for refusal in future::join_all(wakes)
@@ -121,7 +115,11 @@ impl Sessions {
 
     /// Refuses a rewind to a row that is not a visible message, before any running turn is aborted.
     async fn check_message(&self, session: &SessionRecord, id: Seq) -> Result<(), Refusal> {
-        let page = self.store.events(&session.id, id.max(1), 1, None).await?;
+        let page = self
+            .base
+            .store
+            .events(&session.id, id.max(1), 1, None)
+            .await?;
         let row = page
             .events
             .first()
@@ -148,7 +146,7 @@ impl Sessions {
             .collect();
         let mut from = before + 1;
         while from <= rewound.head {
-            let page = match self.store.events(&session.id, from, PAGE, None).await {
+            let page = match self.base.store.events(&session.id, from, PAGE, None).await {
                 Ok(page) => page,
                 Err(error) => {
                     return tracing::warn!(session = %session.id, %error, "cannot publish the rewind; readers find it in the log");
@@ -173,7 +171,7 @@ impl Sessions {
 
     /// Publishes an event without marking it as hidden. Only the log shows that a rewind hides it.
     fn publish_as_written(&self, event: Envelope) {
-        self.bus.publish_event(Published {
+        self.base.bus.publish_event(Published {
             session_id: event.session_id.clone(),
             agent_id: event.agent_id.clone(),
             seq: event.seq,

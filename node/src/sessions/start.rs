@@ -14,7 +14,7 @@ use planck_common::{
 };
 
 use super::{
-    CommandOrigin, Sessions, SessionsLimits, author::checked_author, first_agents::FirstAgents,
+    CommandOrigin, Sessions, SessionsLimits, checked_author, first_agents::FirstAgents,
     prompt::bounded,
 };
 use crate::{
@@ -56,12 +56,12 @@ impl Sessions {
         request.prompt_id = first_prompt(&request);
         request.by = checked_author(request.by)?;
         if let Some(id) = &request.session_id
-            && let Some(known) = self.store.recorded(id).await?
+            && let Some(known) = self.base.store.recorded(id).await?
         {
-            return Ok(started(&known, self.view.id(), 0, request.prompt_id));
+            return Ok(started(&known, self.base.view.id(), 0, request.prompt_id));
         }
         let (workspace, dir) = (request.workspace.as_deref(), request.dir.as_deref());
-        let workspace = match self.lookup.workspaces().meant(workspace, dir) {
+        let workspace = match self.base.lookup.workspaces().meant(workspace, dir) {
             // Which node gets the request is a matter of chance, so its answer is that of all nodes.
             Err(refusal) if workspace.is_none() && !dir.is_some_and(|dir| dir.starts_with('/')) => {
                 self.placement.only_workspace().ok_or(refusal)?
@@ -72,10 +72,12 @@ impl Sessions {
             return self.start_elsewhere(request, &workspace, origin).await;
         }
         let place = self
+            .base
             .lookup
             .workspaces()
             .choose(Some(&workspace), request.dir.as_deref())?;
         let WorkspaceDir { dir, root } = self
+            .base
             .lookup
             .workspaces()
             .place(&place.workspace, &place.dir)?;
@@ -100,10 +102,11 @@ impl Sessions {
         let permits = self.expect_agents(&session, &nodes);
         let _guard = self.takeover.lock(&id).await?;
         let created = self
+            .base
             .store
-            .create(session, self.view.id())
+            .create(session, self.base.view.id())
             .await
-            .inspect_err(|_| self.host.may_miss_agents_of(&id));
+            .inspect_err(|_| self.base.host.may_miss_agents_of(&id));
         let record = match created? {
             Created::New(record, agents) => {
                 let first = FirstAgents {
@@ -115,19 +118,19 @@ impl Sessions {
                 };
                 self.host_all(&record, first)
                     .await
-                    .inspect_err(|_| self.host.may_miss_agents_of(&id))?;
+                    .inspect_err(|_| self.base.host.may_miss_agents_of(&id))?;
                 record
             }
             Created::Known(record) => record,
         };
-        Ok(started(&record, self.view.id(), 0, prompt_id))
+        Ok(started(&record, self.base.view.id(), 0, prompt_id))
     }
 
     /// Returns whether this node is suitable for the orchestrator. A node without a cluster is
     /// always suitable. If such a node lacks a requirement, the orchestrator's turns fail with an
     /// error about the missing requirement.
     fn lead_fits_here(&self, workspace: &str, request: &Start) -> Result<bool, Refusal> {
-        if self.view.is_alone() {
+        if self.base.view.is_alone() {
             return Ok(true);
         }
         Ok(self
@@ -161,7 +164,7 @@ impl Sessions {
             .clone();
         let address = Address::new(Target::Sessions, SessionsVerb::Start.name());
         let mut candidates = match origin {
-            CommandOrigin::Client => self.view.other_candidates(),
+            CommandOrigin::Client => self.base.view.other_candidates(),
             CommandOrigin::Peer => Vec::new(),
         };
         candidates.push(self.placement.local().candidate());
@@ -172,14 +175,17 @@ impl Sessions {
                 Err(why) => return Err(refused.unwrap_or_else(|| why.into())),
             };
             let body = json(&request);
-            let relayed = self.peers.relay(&chosen, &address, body.as_bytes(), START);
+            let relayed = self
+                .base
+                .peers
+                .relay(&chosen, &address, body.as_bytes(), START);
             match relayed.await {
                 Ok(started) => return Ok(started),
                 Err(refusal) if is_of_that_node(&refusal) => refused = Some(refusal),
                 Err(refusal) => return Err(refusal),
             }
-            if let Some(known) = self.store.recorded(&id).await? {
-                return Ok(started(&known, self.view.id(), 0, request.prompt_id));
+            if let Some(known) = self.base.store.recorded(&id).await? {
+                return Ok(started(&known, self.base.view.id(), 0, request.prompt_id));
             }
             candidates.retain(|candidate| candidate.id != chosen);
         }
@@ -191,10 +197,10 @@ impl Sessions {
     pub async fn resume(&self, session: &SessionRecord, reason: &str) -> Result<Started, Refusal> {
         let before = session.head;
         self.takeover
-            .take_up(&session.id, reason, IfClosed::Open)
+            .take_over(&session.id, reason, IfClosed::Open)
             .await?;
-        let session = self.lookup.session(&session.id).await?;
-        Ok(started(&session, self.view.id(), before, None))
+        let session = self.base.lookup.session(&session.id).await?;
+        Ok(started(&session, self.base.view.id(), before, None))
     }
 }
 

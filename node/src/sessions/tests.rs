@@ -21,7 +21,7 @@ use serde_json::json as value;
 
 use super::{CommandOrigin, Sessions, first_agents::FirstAgents};
 use crate::{
-    actor::ArrivalOutcome,
+    actor::DeliveryOutcome,
     config::Period,
     services::{
         Services,
@@ -41,7 +41,11 @@ fn sessions(node: &TestNode) -> &Sessions {
 /// Waits until the orchestrator of the session has answered.
 async fn answered(node: &TestNode, session: &SessionId) {
     node.until("the orchestrator answers", async |services| {
-        let page = services.store.messages(session, None, None, None).await;
+        let page = services
+            .base
+            .store
+            .messages(session, None, None, None)
+            .await;
         json(&page.unwrap()).contains("hello")
     })
     .await;
@@ -63,7 +67,7 @@ async fn second_start_with_the_same_id_finds_the_session() {
         second.prompt_id, first.prompt_id,
         "the prompt is not put twice"
     );
-    let agents = node.services().lookup.members(&first.session_id).await;
+    let agents = node.services().base.lookup.members(&first.session_id).await;
     assert_eq!(agents.unwrap().len(), 2);
     node.leave().await;
 }
@@ -94,14 +98,17 @@ async fn prompt_to_an_agent_that_is_about_to_start_is_answered() {
     };
     let nodes = BTreeMap::new();
     let permits = sessions(&node).expect_agents(&session, &nodes);
-    let created = node.services().store.create(session, node.id()).await;
+    let created = node.services().base.store.create(session, node.id()).await;
     let Created::New(record, agents) = created.unwrap() else {
         panic!("the session was there before")
     };
 
     let lead = agents[0].clone();
     sessions(&node).prompt(&lead, prompt("go")).await.unwrap();
-    assert!(!node.services().host.has(&lead.id), "it has not started");
+    assert!(
+        !node.services().base.host.has(&lead.id),
+        "it has not started"
+    );
     let first = FirstAgents {
         agents,
         nodes,
@@ -172,7 +179,7 @@ async fn start_that_cannot_work_is_refused() {
         assert!(refusal.message.contains(what), "{refusal}");
     }
     let all = serde_json::from_value(value!({})).unwrap();
-    let listed = node.services().store.sessions(all).await;
+    let listed = node.services().base.store.sessions(all).await;
     assert!(listed.unwrap().sessions.is_empty());
     node.leave().await;
 }
@@ -195,7 +202,7 @@ async fn prompt_is_one_of_text_and_content_and_no_answer() {
         let refusal = sessions(&node).prompt(&lead, prompt).await.unwrap_err();
         assert_eq!(refusal.code, Code::BadRequest, "{body}: {refusal}");
     }
-    let store = &node.services().store;
+    let store = &node.services().base.store;
     let inbox = store.open_inputs(&lead.session, &lead.id).await.unwrap();
     assert!(inbox.is_empty(), "nothing was put");
     node.leave().await;
@@ -248,7 +255,7 @@ async fn second_put_of_an_unread_prompt_notifies_the_host() {
     let mut request = prompt("go");
     request.prompt_id = Some(put.clone());
     sessions(&node).prompt(&lead, request).await.unwrap();
-    let store = &node.services().store;
+    let store = &node.services().base.store;
     let row = store.input(&lead.session, &put).await.unwrap().unwrap();
     assert!(!row.is_unread(), "the agent has it, without a sweep");
     node.leave().await;
@@ -260,11 +267,11 @@ async fn inputs_that_arrive_without_a_permit_are_read_when_it_returns() {
     let node = world.node().await;
     let started = node.start(world.request(&["lead"])).await;
     let lead = node.agent(&started.orchestrator).await;
-    let permit = node.services().view.permit();
+    let permit = node.services().base.view.permit();
     for has_rested in [false, true] {
         if has_rested {
             node.until("the agent rests", async |services| {
-                services.host.is_at_rest(&lead.id)
+                services.base.host.is_at_rest(&lead.id)
             })
             .await;
         }
@@ -289,7 +296,7 @@ async fn prompt_reaches_the_agent_from_another_node() {
     assert_eq!(accepted.session_id, started.session_id);
     answered(&other, &started.session_id).await;
     assert!(
-        !other.services().host.has(&lead.id),
+        !other.services().base.host.has(&lead.id),
         "it stays where it was"
     );
     other.leave().await;
@@ -361,15 +368,20 @@ async fn waiting_unloaded(world: &World) -> (TestNode, Started) {
     request.prompt = Some("write it".into());
     let started = node.start(request).await;
     let is_unloaded = async |services: &Services| {
-        let lead = services.lookup.agent(&started.orchestrator).await.unwrap();
-        lead.state == AgentState::Waiting && services.host.is_at_rest(&lead.id)
+        let lead = services
+            .base
+            .lookup
+            .agent(&started.orchestrator)
+            .await
+            .unwrap();
+        lead.state == AgentState::Waiting && services.base.host.is_at_rest(&lead.id)
     };
     node.until("the agent waits unloaded", is_unloaded).await;
     (node, started)
 }
 
 async fn open_waits(node: &TestNode, started: &Started) -> usize {
-    let store = &node.services().store;
+    let store = &node.services().base.store;
     let filter = ListWaits::default();
     let open = store.waits(Some(&started.session_id), &filter).await;
     open.unwrap().waits.len()
@@ -377,7 +389,7 @@ async fn open_waits(node: &TestNode, started: &Started) -> usize {
 
 /// Returns the kinds of the last events of the session.
 async fn last_kinds(node: &TestNode, started: &Started, count: usize) -> Vec<String> {
-    let store = &node.services().store;
+    let store = &node.services().base.store;
     let log = store.events(&started.session_id, 1, 100, None).await;
     let kinds = log.unwrap().events.into_iter().map(|event| {
         let event: Envelope = serde_json::from_str(event.get()).unwrap();
@@ -440,13 +452,21 @@ async fn worker_whose_node_has_left_is_stopped_with_its_log() {
     let started = first.start(world.request(&["lead", "worker"])).await;
     first.leave().await;
     let node = world.node().await;
-    let members = node.services().lookup.members(&started.session_id).await;
+    let members = node
+        .services()
+        .base
+        .lookup
+        .members(&started.session_id)
+        .await;
     let is_worker = |agent: &AgentRecord| agent.id != started.orchestrator;
     let worker = members.unwrap().into_iter().find(is_worker).unwrap();
     assert_eq!(worker.node, None);
     let idle = sessions(&node).abort_agent(&worker, None).await;
     assert_eq!(idle.unwrap(), AgentState::Idle);
-    assert!(!node.services().host.has(&worker.id), "it is not loaded");
+    assert!(
+        !node.services().base.host.has(&worker.id),
+        "it is not loaded"
+    );
     let stopped = sessions(&node).stop_agent(&worker, "enough").await;
     assert_eq!(stopped.unwrap(), AgentState::Stopped);
     node.until("the log has both ends", async |_| {
@@ -484,7 +504,7 @@ async fn rewind_needs_a_message_and_hides_it() {
     let refusal = sessions(&node).rewind(&session, 1, "client").await;
     assert_eq!(refusal.unwrap_err().code, Code::BadRequest);
 
-    let store = &node.services().store;
+    let store = &node.services().base.store;
     let log = store.events(&session.id, 1, 100, None).await.unwrap();
     let mut events = log
         .events
@@ -541,6 +561,7 @@ async fn input_of_a_busy_agent_that_may_not_wait_is_refused_by_verdict() {
     };
     let put = node
         .services()
+        .base
         .store
         .put(&lead.session, input.clone())
         .await;
@@ -548,7 +569,7 @@ async fn input_of_a_busy_agent_that_may_not_wait_is_refused_by_verdict() {
     let verdict = sessions(&node)
         .deliver(&lead.session, lead.node.clone(), &input)
         .await;
-    assert_eq!(verdict.unwrap(), ArrivalOutcome::Taken, "it is idle");
+    assert_eq!(verdict.unwrap(), DeliveryOutcome::Taken, "it is idle");
     answered(&node, &lead.session).await;
     node.leave().await;
 }
@@ -561,9 +582,9 @@ async fn deleted_session_is_gone() {
     let session = node.session(&started).await;
     let removed = sessions(&node).delete(&session, "deleted").await.unwrap();
     assert_eq!(removed.agents, 2);
-    let found = node.services().lookup.session(&session.id).await;
+    let found = node.services().base.lookup.session(&session.id).await;
     assert_eq!(found.unwrap_err().code, Code::NotFound);
-    assert!(node.services().host.agents(None).is_empty());
+    assert!(node.services().base.host.agents(None).is_empty());
     let address = Address::session(&session.id, SessionVerb::Info.name());
     let told = node
         .command::<serde_json::Value>(&address, &value!({}))

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 mod changes;
 
-use super::{Sessions, author::checked_author, prompt::bounded};
+use super::{Sessions, checked_author, prompt::bounded};
 use crate::{
     agent::permission::{self, CallFacts},
     nul,
@@ -27,10 +27,10 @@ use planck_toolbox::schema::CompiledSchema;
 impl Sessions {
     pub async fn waits(&self, filter: ListWaits) -> Result<Waits, Refusal> {
         let session = match &filter.session {
-            Some(session) => Some(self.lookup.session(session).await?.id),
+            Some(session) => Some(self.base.lookup.session(session).await?.id),
             None => None,
         };
-        let mut page = self.store.waits(session.as_ref(), &filter).await?;
+        let mut page = self.base.store.waits(session.as_ref(), &filter).await?;
         // The waits of one answer were opened at the same time, and are listed as the answer has
         // them.
         page.waits.sort_by(|one, other| {
@@ -52,7 +52,7 @@ impl Sessions {
     ) -> Result<Answered, Refusal> {
         self.check_permitted(session, &answer).await?;
         let most = self.limits.max_prompt;
-        let (answered, told) = store_answer(&*self.store, most, session, answer).await?;
+        let (answered, told) = store_answer(&*self.base.store, most, session, answer).await?;
         if let Some((agent, changes)) = told {
             self.wake(&session.id, &agent).await;
             self.follow(session, &changes, &answered).await?;
@@ -71,13 +71,13 @@ impl Sessions {
         let Some(args) = answer.args.as_deref() else {
             return Ok(());
         };
-        let Ok(context) = self.lookup.context(session, 0) else {
+        let Ok(context) = self.base.lookup.context(session, 0) else {
             return Ok(());
         };
-        let Some(wait) = self.store.wait(&session.id, &answer.wait).await? else {
+        let Some(wait) = self.base.store.wait(&session.id, &answer.wait).await? else {
             return Ok(());
         };
-        let Some(agent) = self.store.find_agent(&wait.agent_id).await? else {
+        let Some(agent) = self.base.store.find_agent(&wait.agent_id).await? else {
             return Ok(());
         };
         let Ok(asked) = serde_json::from_str::<AskedCall>(wait.request.get()) else {

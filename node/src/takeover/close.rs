@@ -13,12 +13,9 @@ use planck_common::{
 };
 use tokio::time::Duration;
 
-use super::{SessionGuard, Takeover, claim::Purpose, maintenance::UnfinishedClose};
-use crate::{actor::AT_ONCE, agent::Command};
+use super::{Purpose, SessionGuard, Takeover, maintenance::UnfinishedClose, stop::LOST};
+use crate::actor::AT_ONCE;
 use planck_store::{AgentRecord, LeaseRelease, SessionRecord};
-
-/// The reason that is recorded when sessions or members end because their node died.
-const LOST: &str = "node_lost";
 
 /// The maximum number of times that a close checks for agents that are still held, because a spawn
 /// may have been in progress.
@@ -29,7 +26,7 @@ const ROUNDS: usize = 4;
 const ENDING: Duration = Duration::from_secs(12);
 
 impl Takeover {
-    /// Closes a session whose orchestrator is on this node or can be claimed. Its agents end, and
+    /// Closes a session whose orchestrator is on this node or can be taken over. Its agents end, and
     /// start again when the session is prompted.
     pub async fn close(
         &self,
@@ -37,7 +34,7 @@ impl Takeover {
         reason: &str,
     ) -> Result<SessionState, Refusal> {
         let guard = self.lock(&session.id).await?;
-        let session = self.lookup.session(&session.id).await?;
+        let session = self.base.lookup.session(&session.id).await?;
         if session.state == SessionState::Open || !self.held(&session).await?.is_empty() {
             self.close_locked(&session, reason, Purpose::End, &guard)
                 .await?;
@@ -69,8 +66,9 @@ impl Takeover {
             is_lost: purpose == Purpose::Lost,
         };
         self.maintenance.closing(&session.id, close);
-        let lead = self.take_up_here(session, purpose, guard).await?;
-        self.store
+        let lead = self.take_over_here(session, purpose, guard).await?;
+        self.base
+            .store
             .set_state(&session.id, lead.epoch, SessionState::Closed)
             .await?;
         self.end_members(session, &lead, reason).await?;
@@ -145,7 +143,7 @@ impl Takeover {
         order: &StopTeam,
         members: &[AgentRecord],
     ) -> Result<(), Refusal> {
-        let ended = self.peers.stop_team(node, order, ENDING).await?;
+        let ended = self.base.peers.stop_team(node, order, ENDING).await?;
         if ended.agents > 0 {
             return Ok(());
         }
@@ -155,13 +153,13 @@ impl Takeover {
             stopped: false,
         };
         let releases: Vec<LeaseRelease> = members.iter().map(release).collect();
-        let results = self.store.release_all(session, &releases).await?;
+        let results = self.base.store.release_all(session, &releases).await?;
         Ok(results.into_iter().collect::<Result<(), _>>()?)
     }
 
     /// Returns the agents of a session whose leases some node holds, alive or not.
     pub(super) async fn held(&self, session: &SessionRecord) -> Result<Vec<AgentRecord>, Refusal> {
-        let mut agents = self.store.agents(&session.id).await?;
+        let mut agents = self.base.store.agents(&session.id).await?;
         agents.retain(|agent| agent.node.is_some());
         Ok(agents)
     }
@@ -173,7 +171,7 @@ impl Takeover {
         agent: &AgentRecord,
         reason: &str,
     ) -> Result<AgentState, Refusal> {
-        let session = self.lookup.session(&agent.session).await?;
+        let session = self.base.lookup.session(&agent.session).await?;
         if agent.id == session.spec.lead {
             self.close(&session, reason).await?;
             return Ok(AgentState::Stopped);
@@ -181,35 +179,5 @@ impl Takeover {
         self.stop_here(agent, reason, true, Vec::new()).await?;
         self.report_exits(&session).await;
         Ok(AgentState::Stopped)
-    }
-
-    /// Stops for good a member whose node died, in a session whose members are not to continue.
-    pub(super) async fn stop_lost(&self, member: &AgentRecord) -> Result<(), Refusal> {
-        self.stop_here(member, LOST, true, Vec::new()).await?;
-        let session = self.lookup.session(&member.session).await?;
-        self.report_exits(&session).await;
-        Ok(())
-    }
-
-    async fn stop_here(
-        &self,
-        agent: &AgentRecord,
-        reason: &str,
-        for_good: bool,
-        last: Vec<Event>,
-    ) -> Result<(), Refusal> {
-        let stop = Command::Stop {
-            reason: reason.into(),
-            for_good,
-            last,
-        };
-        if self.host.command(&agent.id, stop).await.is_ok() {
-            return Ok(());
-        }
-        // No node hosts the agent, or only its record says that this node holds the lease.
-        Ok(self
-            .store
-            .release(&agent.session, &agent.id, agent.epoch, for_good)
-            .await?)
     }
 }

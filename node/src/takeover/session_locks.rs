@@ -1,4 +1,4 @@
-//! A lock for each session. An operation that starts, takes up, rewinds or closes a session holds
+//! A lock for each session. An operation that starts, takes over, rewinds or closes a session holds
 //! the session's lock. The lock hides the intermediate states of other operations, such as a
 //! recorded lease whose agent has not started yet.
 
@@ -30,7 +30,7 @@ impl SessionLocks {
         match timeout(PATIENCE, self.of(session).acquire_owned()).await {
             Ok(Ok(guard)) => Ok(guard),
             Ok(Err(_)) | Err(_) => Err(Refusal::unavailable(format!(
-                "session {session} is being taken up or closed; ask again"
+                "session {session} is being taken over or closed; ask again"
             ))),
         }
     }

@@ -22,17 +22,17 @@ impl Takeover {
     pub async fn keep_sweeping(self: Arc<Self>, stop: CancellationToken) {
         let mut schedule = SweepSchedule::new(self.settings.sweep_every);
         while stop
-            .run_until_cancelled(self.view.until_sweep(schedule.pause(fastrand::f64())))
+            .run_until_cancelled(self.base.view.until_sweep(schedule.pause(fastrand::f64())))
             .await
             .is_some()
         {
-            self.host.park();
+            self.base.host.park();
             let is_full = schedule.begin();
             if is_full {
-                self.host.may_miss_agents();
+                self.base.host.may_miss_agents();
             }
             if let Err(refusal) = self.sweep(is_full).await {
-                self.host.may_miss_agents();
+                self.base.host.may_miss_agents();
                 self.report(&refusal, "cannot sweep");
             }
             if let Some(age) = self.settings.retention
@@ -44,23 +44,28 @@ impl Takeover {
     }
 
     pub(super) async fn sweep(&self, is_full: bool) -> Result<(), Refusal> {
-        if self.view.draining().is_cancelled() {
+        if self.base.view.draining().is_cancelled() {
             return Ok(());
         }
-        let alive = self.view.liveness().alive();
+        let alive = self.base.view.liveness().alive();
         let has_somebody_left = self.maintenance.has_somebody_left(&alive);
-        self.store.expire_waits().await?;
-        let mut strays = self.store.sweep(&alive).await?;
+        self.base.store.expire_waits().await?;
+        let mut strays = self.base.store.sweep(&alive).await?;
         self.wake_own(&strays).await;
         strays.retain(|stray| recovery::has_no_host(stray.node.as_ref(), &alive));
-        let held = match self.host.take_missing_agents() {
-            MissingAgents::InAnySession => self.store.held_by(self.view.id()).await?,
+        let held = match self.base.host.take_missing_agents() {
+            MissingAgents::InAnySession => self.base.store.held_by(self.base.view.id()).await?,
             MissingAgents::In(sessions) => {
                 let sessions: Vec<SessionId> = sessions.into_iter().collect();
-                self.store.held_in(self.view.id(), &sessions).await?
+                self.base
+                    .store
+                    .held_in(self.base.view.id(), &sessions)
+                    .await?
             }
         };
-        let missing = held.into_iter().filter(|held| !self.host.has(&held.agent));
+        let missing = held
+            .into_iter()
+            .filter(|held| !self.base.host.has(&held.agent));
         let mut sessions: BTreeMap<SessionId, Vec<Stray>> = BTreeMap::new();
         for stray in strays.into_iter().chain(missing) {
             sessions
@@ -70,12 +75,12 @@ impl Takeover {
         }
         for (id, strays) in sessions {
             let looked_after = self.look_after(&id, &strays).await;
-            if self.host.is_closed() {
+            if self.base.host.is_closed() {
                 return Ok(());
             }
             if let Err(refusal) = looked_after {
-                self.host.may_miss_agents_of(&id);
-                self.report(&refusal, &format!("cannot take session {id} up"));
+                self.base.host.may_miss_agents_of(&id);
+                self.report(&refusal, &format!("cannot take session {id} over"));
             }
         }
         self.finish_closings().await;
@@ -83,9 +88,9 @@ impl Takeover {
         Ok(())
     }
 
-    /// Takes a session up or continues an interrupted close, if this node is the one to do that.
+    /// Takes a session over or continues an interrupted close, if this node is the one to do that.
     async fn look_after(&self, id: &SessionId, strays: &[Stray]) -> Result<(), Refusal> {
-        let session = self.store.session(id).await?;
+        let session = self.base.store.session(id).await?;
         let Some(session) = session.filter(|session| self.placement.sees(session)) else {
             return Ok(());
         };
@@ -96,7 +101,7 @@ impl Takeover {
             SweepStep::TakeUp if self.is_for_another_node(&session).await? => Ok(()),
             SweepStep::TakeUp => {
                 let if_closed = IfClosed::OpenIfPrompted(strays);
-                self.take_up(id, "the process that ran it has ended", if_closed)
+                self.take_over(id, "the process that ran it has ended", if_closed)
                     .await
             }
             SweepStep::FinishClose if self.placement.session_host(&session).await?.is_none() => {
@@ -110,10 +115,10 @@ impl Takeover {
     /// this one.
     async fn is_for_another_node(&self, session: &SessionRecord) -> Result<bool, Refusal> {
         let has_host = match &session.owner {
-            Some(owner) => self.view.is_alive(owner).await,
+            Some(owner) => self.base.view.is_alive(owner).await,
             None => false,
         };
-        if has_host || self.view.is_alone() {
+        if has_host || self.base.view.is_alone() {
             return Ok(false);
         }
         Ok(self.placement.better_node(session).await?.is_some())
@@ -122,7 +127,11 @@ impl Takeover {
     /// Returns whether one of these agents has an unread prompt while no node holds its lease.
     pub(super) async fn is_prompted(&self, strays: &[Stray]) -> Result<bool, StoreError> {
         for stray in strays.iter().filter(|stray| stray.node.is_none()) {
-            let inputs = self.store.open_inputs(&stray.session, &stray.agent).await?;
+            let inputs = self
+                .base
+                .store
+                .open_inputs(&stray.session, &stray.agent)
+                .await?;
             if inputs
                 .iter()
                 .any(|row| row.input.kind == InputKind::Prompt && row.is_unread())
@@ -137,8 +146,8 @@ impl Takeover {
     /// suspended leaves this work to others, and the next sweep reads again what another node
     /// changed meanwhile.
     fn report(&self, refusal: &Refusal, what: &str) {
-        let leaves = self.host.is_closed() || self.view.draining().is_cancelled();
-        if leaves || self.view.is_suspended() || refusal.code == Code::StaleEpoch {
+        let leaves = self.base.host.is_closed() || self.base.view.draining().is_cancelled();
+        if leaves || self.base.view.is_suspended() || refusal.code == Code::StaleEpoch {
             tracing::debug!(%refusal, "{what}");
         } else {
             tracing::warn!(%refusal, "{what}");
@@ -159,7 +168,7 @@ impl Takeover {
         if !self.maintenance.is_closing(id) {
             return Ok(());
         }
-        if let Some(session) = self.store.session(id).await? {
+        if let Some(session) = self.base.store.session(id).await? {
             let is_closed = session.state == SessionState::Closed;
             if is_closed
                 && self.placement.session_host(&session).await?.is_none()
@@ -172,7 +181,7 @@ impl Takeover {
             // The lease was taken for the close, and the state was not written.
             if !is_closed && self.is_lost(&session).await {
                 drop(guard);
-                return self.take_up(id, &close.reason, IfClosed::Leave).await;
+                return self.take_over(id, &close.reason, IfClosed::Leave).await;
             }
         }
         // The client that asked for the close was told that it failed, or the session is on another
@@ -186,8 +195,8 @@ impl Takeover {
     pub(super) async fn remove_expired(&self, age: Duration) -> Result<(), StoreError> {
         let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
         let before = Timestamp::from_millis(Timestamp::now().millis().saturating_sub(age));
-        for session in self.store.expired(before).await? {
-            match self.store.delete(&session).await {
+        for session in self.base.store.expired(before).await? {
+            match self.base.store.delete(&session).await {
                 Ok(removed) => {
                     tracing::info!(%session, agents = removed.agents, events = removed.events, "removed an old session")
                 }
@@ -201,8 +210,11 @@ impl Takeover {
     /// Makes those of the agents that run on this node check their inboxes, because they may have
     /// missed a wake-up.
     async fn wake_own(&self, strays: &[Stray]) {
-        for stray in strays.iter().filter(|stray| self.host.has(&stray.agent)) {
-            let _ = self.host.look(&stray.agent).await;
+        for stray in strays
+            .iter()
+            .filter(|stray| self.base.host.has(&stray.agent))
+        {
+            let _ = self.base.host.look(&stray.agent).await;
         }
     }
 }

@@ -11,8 +11,7 @@ use planck_common::{
 use tokio::time::timeout;
 
 use super::{
-    IfClosed, Purpose, SessionGuard, Takeover, maintenance::UnfinishedClose,
-    team_stopper::TeamStopper,
+    IfClosed, Purpose, SessionGuard, Takeover, incarnation::stop_team, maintenance::UnfinishedClose,
 };
 use crate::services::{
     Services,
@@ -38,21 +37,22 @@ async fn close_wins_over_a_sweep_that_saw_the_session_open() {
 
         let guard = takeover(&node).lock(&started.session_id).await.unwrap();
         let session = node.session(&started).await;
-        let taking_up = takeover(&node).take_up(&session.id, "its node died or left", if_closed);
+        let taking_over =
+            takeover(&node).take_over(&session.id, "its node died or left", if_closed);
         let closing = async {
-            // By then, `taking_up` waits for the lock.
+            // By then, `taking_over` waits for the lock.
             tokio::time::sleep(Duration::from_millis(50)).await;
             takeover(&node).close_lost(&session, &guard).await.unwrap();
             drop(guard);
         };
-        let (taken_up, ()) = tokio::join!(taking_up, closing);
-        taken_up.unwrap();
+        let (taken_over, ()) = tokio::join!(taking_over, closing);
+        taken_over.unwrap();
 
         assert_eq!(state(&node, &started).await, SessionState::Closed);
         assert_eq!(node.agent(&started.orchestrator).await.node, None);
 
         takeover(&node)
-            .take_up(&session.id, "prompted", IfClosed::Open)
+            .take_over(&session.id, "prompted", IfClosed::Open)
             .await
             .unwrap();
         assert_eq!(state(&node, &started).await, SessionState::Open);
@@ -69,26 +69,26 @@ async fn session_continues_on_another_node_when_its_own_leaves() {
     first.leave().await;
 
     takeover(&second)
-        .take_up(&started.session_id, "resumed", IfClosed::Leave)
+        .take_over(&started.session_id, "resumed", IfClosed::Leave)
         .await
         .unwrap();
 
     let lead = second.agent(&started.orchestrator).await;
     assert_eq!(lead.node.as_ref(), Some(second.id()));
     assert!(lead.epoch > before.epoch, "the lease is fenced");
-    assert_eq!(second.services().host.agents(None).len(), 2);
+    assert_eq!(second.services().base.host.agents(None).len(), 2);
     second.leave().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn taking_up_twice_changes_nothing() {
+async fn taking_over_twice_changes_nothing() {
     let world = World::new().await;
     let node = world.node().await;
     let started = node.start(world.request(&["lead"])).await;
     let before = node.agent(&started.orchestrator).await;
     for _ in 0..2 {
         takeover(&node)
-            .take_up(&started.session_id, "resumed", IfClosed::Open)
+            .take_over(&started.session_id, "resumed", IfClosed::Open)
             .await
             .unwrap();
     }
@@ -110,14 +110,14 @@ async fn sweep_finds_an_unread_input_of_an_agent_here() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn session_of_a_living_node_is_not_taken_up_by_another() {
+async fn session_of_a_living_node_is_not_taken_over_by_another() {
     let world = World::new().await;
     let (host, other) = (world.node().await, world.node().await);
     let started = host.start(world.request(&["lead"])).await;
     let before = host.agent(&started.orchestrator).await;
 
     takeover(&other)
-        .take_up(&started.session_id, "resumed", IfClosed::Open)
+        .take_over(&started.session_id, "resumed", IfClosed::Open)
         .await
         .unwrap();
     let after = host.agent(&started.orchestrator).await;
@@ -126,7 +126,7 @@ async fn session_of_a_living_node_is_not_taken_up_by_another() {
     let guard = takeover(&other).lock(&started.session_id).await.unwrap();
     let session = other.session(&started).await;
     let refusal = takeover(&other)
-        .take_up_here(&session, Purpose::End, &guard)
+        .take_over_here(&session, Purpose::End, &guard)
         .await
         .unwrap_err();
     assert!(refusal.retryable, "{refusal}");
@@ -140,14 +140,25 @@ async fn close_ends_members_on_other_nodes() {
     let world = World::new().await;
     let (host, other) = (world.node().await, world.node().await);
     let started = host.start(world.request(&["lead", "worker"])).await;
-    let members = host.services().lookup.members(&started.session_id).await;
+    let members = host
+        .services()
+        .base
+        .lookup
+        .members(&started.session_id)
+        .await;
     let members = members.unwrap();
     let worker = members
         .iter()
         .find(|agent| agent.id != started.orchestrator)
         .unwrap();
-    let context = host.services().host.hosting(&worker.id).unwrap().session;
-    assert!(host.services().host.leave(&worker.id).await.unwrap());
+    let context = host
+        .services()
+        .base
+        .host
+        .hosting(&worker.id)
+        .unwrap()
+        .session;
+    assert!(host.services().base.host.leave(&worker.id).await.unwrap());
     let request = crate::placement::claim_request(&context, worker, None);
     assert!(
         host.services()
@@ -155,13 +166,13 @@ async fn close_ends_members_on_other_nodes() {
             .hand_over(other.id(), &request)
             .await
     );
-    assert!(other.services().host.has(&worker.id));
+    assert!(other.services().base.host.has(&worker.id));
 
     let session = host.session(&started).await;
     takeover(&host).close(&session, "done").await.unwrap();
 
     assert_eq!(state(&host, &started).await, SessionState::Closed);
-    assert!(!other.services().host.has(&worker.id));
+    assert!(!other.services().base.host.has(&worker.id));
     assert_eq!(host.agent(&worker.id).await.node, None);
     assert_eq!(host.agent(&started.orchestrator).await.node, None);
     other.leave().await;
@@ -174,12 +185,10 @@ async fn node_counts_as_stopped_only_if_it_confirms() {
     let (host, other) = (world.node().await, world.node().await);
     let started = host.start(world.request(&["lead"])).await;
     let session = host.session(&started).await;
-    let stopper = TeamStopper {
-        view: Arc::clone(&takeover(&host).view),
-        peers: Arc::clone(&takeover(&host).peers),
-        teams: Arc::clone(&takeover(&host).teams),
+    let answer = |node| {
+        let Takeover { base, teams, .. } = takeover(&host);
+        stop_team(base.clone(), Arc::clone(teams), session.clone(), node, 1)
     };
-    let answer = |node| stopper.stop_team(&session, node, 1);
     let confirmed = answer(other.id().clone()).await;
     assert_eq!(
         confirmed,
@@ -199,21 +208,26 @@ async fn close_releases_members_that_the_node_in_their_records_does_not_host() {
     let started = host.start(world.request(&["lead", "one", "two"])).await;
     let other = world.node().await;
     let lead = host.agent(&started.orchestrator).await;
-    let members = host.services().lookup.members(&started.session_id).await;
+    let members = host
+        .services()
+        .base
+        .lookup
+        .members(&started.session_id)
+        .await;
     let mut members = members.unwrap();
     members.retain(|member| member.id != lead.id);
     for member in &members {
-        host.services().host.drop_agent(&member.id);
+        host.services().base.host.drop_agent(&member.id);
         let claim = LeaseClaim::Member(LeadIncarnation {
             lead: lead.id.clone(),
             incarnation: lead.incarnation,
         });
-        let store = &host.services().store;
+        let store = &host.services().base.store;
         let lease = store.claim(&member.session, &member.id, member.epoch, claim, other.id());
         assert!(lease.await.unwrap().is_some());
     }
 
-    // A sweep may take a member up in the middle of the close. Clients repeat a close then.
+    // A sweep may take a member over in the middle of the close. Clients repeat a close then.
     for attempt in 1.. {
         let session = host.session(&started).await;
         match takeover(&host).close(&session, "enough").await {
@@ -226,7 +240,7 @@ async fn close_releases_members_that_the_node_in_their_records_does_not_host() {
     for member in &members {
         let now = host.agent(&member.id).await;
         assert_eq!(now.node, None);
-        // A sweep of a node may have taken the member up before the close, which raises the epoch.
+        // A sweep of a node may have taken the member over before the close, which raises the epoch.
         assert!(now.epoch >= member.epoch + 2, "{}", now.epoch);
     }
     other.leave().await;
@@ -234,7 +248,7 @@ async fn close_releases_members_that_the_node_in_their_records_does_not_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn draining_node_takes_nothing_up() {
+async fn draining_node_takes_nothing_over() {
     let world = World::new().await;
     let node = world.node().await;
     let started = node.start(world.request(&["lead"])).await;
@@ -249,7 +263,7 @@ async fn draining_node_takes_nothing_up() {
     }
     takeover(&node).drain(Duration::ZERO).await;
     let refusal = takeover(&node)
-        .take_up(&started.session_id, "resumed", IfClosed::Open)
+        .take_over(&started.session_id, "resumed", IfClosed::Open)
         .await
         .unwrap_err();
     assert!(refusal.retryable, "{refusal}");
@@ -263,8 +277,13 @@ async fn idle_agents_are_released_for_any_node() {
     let node = world.node().await;
     let started = node.start(world.request(&["lead", "worker"])).await;
     takeover(&node).release_idle().await;
-    assert!(node.services().host.agents(None).is_empty());
-    let members = node.services().lookup.members(&started.session_id).await;
+    assert!(node.services().base.host.agents(None).is_empty());
+    let members = node
+        .services()
+        .base
+        .lookup
+        .members(&started.session_id)
+        .await;
     assert!(members.unwrap().iter().all(|agent| agent.node.is_none()));
     node.leave().await;
 }
@@ -275,16 +294,16 @@ async fn agent_whose_lease_another_node_holds_is_dropped() {
     let (first, second) = (world.node().await, world.node().await);
     let started = first.start(world.request(&["lead"])).await;
     assert!(takeover(&first).drop_superseded().await);
-    assert!(first.services().host.has(&started.orchestrator));
+    assert!(first.services().base.host.has(&started.orchestrator));
 
     let lead = first.agent(&started.orchestrator).await;
     let claim = LeaseClaim::Lead { after_death: true };
-    let store = &second.services().store;
+    let store = &second.services().base.store;
     let lease = store.claim(&lead.session, &lead.id, lead.epoch, claim, second.id());
     assert!(lease.await.unwrap().is_some());
 
     assert!(takeover(&first).drop_superseded().await);
-    assert!(!first.services().host.has(&lead.id));
+    assert!(!first.services().base.host.has(&lead.id));
     second.leave().await;
     first.leave().await;
 }
@@ -294,7 +313,12 @@ async fn end_of_a_worker_is_reported_to_its_orchestrator_once() {
     let world = World::new().await;
     let node = world.node().await;
     let started = node.start(world.request(&["lead", "worker"])).await;
-    let members = node.services().lookup.members(&started.session_id).await;
+    let members = node
+        .services()
+        .base
+        .lookup
+        .members(&started.session_id)
+        .await;
     let members = members.unwrap();
     let worker = members
         .iter()
@@ -306,7 +330,7 @@ async fn end_of_a_worker_is_reported_to_its_orchestrator_once() {
         .await
         .unwrap();
 
-    let store = &node.services().store;
+    let store = &node.services().base.store;
     let page = store
         .events(&started.session_id, 1, 100, None)
         .await
@@ -329,7 +353,7 @@ async fn stop_of_the_orchestrator_closes_its_session() {
     let lead = node.agent(&started.orchestrator).await;
     takeover(&node).stop_agent(&lead, "enough").await.unwrap();
     assert_eq!(state(&node, &started).await, SessionState::Closed);
-    assert!(node.services().host.agents(None).is_empty());
+    assert!(node.services().base.host.agents(None).is_empty());
     node.leave().await;
 }
 
@@ -372,7 +396,7 @@ async fn cut_short_close(
     };
     takeover(other).maintenance.closing(&lead.session, close);
     let claim = LeaseClaim::Lead { after_death: true };
-    let store = &other.services().store;
+    let store = &other.services().base.store;
     let lease = store.claim(&lead.session, &lead.id, lead.epoch, claim, other.id());
     assert!(lease.await.unwrap().is_some());
     (started, guard)
@@ -383,7 +407,7 @@ async fn sweep_closes(node: &TestNode, started: &Started, is_full: bool) {
     takeover(node).sweep(is_full).await.unwrap();
     let is_closed = async |services: &Services| {
         state(node, started).await == SessionState::Closed
-            && !services.host.has(&started.orchestrator)
+            && !services.base.host.has(&started.orchestrator)
             && node.agent(&started.orchestrator).await.node.is_none()
             && !takeover(node)
                 .maintenance
@@ -410,9 +434,9 @@ async fn close_that_was_cut_short_is_repeated_when_the_lead_runs() {
     let (host, other) = (world.node().await, world.node().await);
     let (started, guard) = cut_short_close(&world, &host, &other).await;
     let session = other.session(&started).await;
-    let hosted = takeover(&other).take_up_here(&session, Purpose::Lost, &guard);
+    let hosted = takeover(&other).take_over_here(&session, Purpose::Lost, &guard);
     hosted.await.unwrap();
-    assert!(other.services().host.has(&started.orchestrator));
+    assert!(other.services().base.host.has(&started.orchestrator));
     drop(guard);
     sweep_closes(&other, &started, false).await;
     other.leave().await;
@@ -428,7 +452,7 @@ async fn sweep_does_not_close_a_session_that_was_opened_again() {
     let started = node.start(world.request(&["lead"])).await;
     let id = &started.session_id;
     let lead = node.agent(&started.orchestrator).await;
-    let store = &node.services().store;
+    let store = &node.services().base.store;
     let takeover = takeover(&node);
     let guard = takeover.lock(id).await.unwrap();
     let close = UnfinishedClose {
@@ -450,7 +474,10 @@ async fn sweep_does_not_close_a_session_that_was_opened_again() {
         sweep.await;
     }
     assert_eq!(state(&node, &started).await, SessionState::Open);
-    assert!(node.services().host.has(&lead.id), "it was not stopped");
+    assert!(
+        node.services().base.host.has(&lead.id),
+        "it was not stopped"
+    );
     node.leave().await;
 }
 
@@ -503,7 +530,12 @@ async fn session_that_cannot_be_removed_keeps_no_other_old_one() {
         .unwrap();
     let mut left = Vec::new();
     for started in &closed {
-        let session = node.services().store.session(&started.session_id).await;
+        let session = node
+            .services()
+            .base
+            .store
+            .session(&started.session_id)
+            .await;
         left.push(session.unwrap().is_some());
     }
     assert_eq!(left, [true, true, false]);

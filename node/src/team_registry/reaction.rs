@@ -1,19 +1,24 @@
-//! Performs what the cascade decides when an orchestrator, its node or a team ends.
+//! Performs what the cascade decides when an orchestrator, its node or a team ends, and stops the
+//! members on this node of a team that ended.
 
 use std::{
     sync::{Arc, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use futures_util::future;
 use planck_common::{
     AgentId, NodeId,
-    command::StopTeam,
+    command::{StopTeam, StoppedTeam},
     registry::{TeamEnd, TeamRecord},
 };
 use tokio::time::{Instant, timeout_at};
 
 use super::{TeamRegistry, incarnation};
-use crate::actor::Hosting;
+use crate::{
+    actor::{AT_ONCE, Hosting},
+    agent::Command,
+};
 use planck_cluster::{
     Revision,
     cascade::{Cascade, CascadeEffect, CascadeInput, SeenTeam, TeamIncarnation},
@@ -26,7 +31,7 @@ const COMPARE: Duration = Duration::from_secs(10);
 
 impl TeamRegistry {
     /// Records that an agent started on this node.
-    pub fn agent_arrived(self: &Arc<Self>, hosting: &Hosting) {
+    pub fn agent_started(self: &Arc<Self>, hosting: &Hosting) {
         self.feed(CascadeInput::AgentStarted {
             team: incarnation(&hosting.session),
             agent: hosting.agent.clone(),
@@ -35,7 +40,7 @@ impl TeamRegistry {
     }
 
     /// Records that an agent no longer runs on this node.
-    pub fn agent_departed(self: &Arc<Self>, hosting: &Hosting) {
+    pub fn agent_gone(self: &Arc<Self>, hosting: &Hosting) {
         self.feed(CascadeInput::AgentStopped {
             team: incarnation(&hosting.session),
             agent: hosting.agent.clone(),
@@ -82,7 +87,8 @@ impl TeamRegistry {
         self.changed.notify_one();
         for effect in effects {
             let (teams, registry) = (Arc::clone(self), registry.clone());
-            self.tasks
+            self.base
+                .tasks
                 .spawn(async move { teams.perform(&registry, effect).await });
         }
     }
@@ -117,13 +123,13 @@ impl TeamRegistry {
             standing: record.state,
             reason: record.reason,
             node: record.node.clone(),
-            is_node_gone: self.view.is_gone(&record.node),
+            is_node_gone: self.base.view.is_gone(&record.node),
         }
     }
 
     /// Returns the agents on this node of one incarnation of a team.
     fn hosted_in(&self, team: &TeamIncarnation) -> Vec<Hosting> {
-        let mut hosted = self.host.hostings();
+        let mut hosted = self.base.host.hostings();
         hosted.retain(|hosting| incarnation(&hosting.session) == *team);
         hosted
     }
@@ -160,7 +166,54 @@ impl TeamRegistry {
         for agent in agents {
             self.remove(&team, &agent).await;
         }
-        self.view.request_sweep();
+        self.base.view.request_sweep();
+    }
+
+    /// Stops the agents on this node of a team's incarnation and of earlier ones. Returns how many
+    /// agents there were, once none of their model calls and processes runs any more.
+    pub async fn stop_here(&self, order: &StopTeam) -> StoppedTeam {
+        let ended = TeamIncarnation {
+            team: order.team_id.clone(),
+            incarnation: order.incarnation,
+        };
+        let mut hosted = self.base.host.hostings();
+        hosted.retain(|hosting| ended.ends_with_it(&incarnation(&hosting.session)));
+        if order.reason == TeamEnd::NodeDead {
+            // Nothing is written, so this node keeps their leases until another node claims them.
+            // If none does, a sweep of this node finds them.
+            for hosting in &hosted {
+                self.base.host.may_miss_agents_of(&hosting.session.id);
+            }
+        }
+        let members: Vec<AgentId> = hosted.into_iter().map(|hosting| hosting.agent).collect();
+        match order.reason {
+            TeamEnd::NodeDead => self.base.host.drop_agents(&members).await,
+            TeamEnd::Stopped | TeamEnd::Closed => self.end(&members, order).await,
+        }
+        StoppedTeam {
+            agents: u32::try_from(members.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    async fn end(&self, members: &[AgentId], order: &StopTeam) {
+        let reason = order
+            .log_reason
+            .clone()
+            .unwrap_or_else(|| match order.reason {
+                TeamEnd::NodeDead | TeamEnd::Stopped => "stopped".into(),
+                TeamEnd::Closed => "closed".into(),
+            });
+        for some in members.chunks(AT_ONCE) {
+            let stops = some.iter().map(|agent| {
+                let stop = Command::Stop {
+                    reason: reason.clone(),
+                    for_good: false,
+                    last: Vec::new(),
+                };
+                self.base.host.command(agent, stop)
+            });
+            future::join_all(stops).await;
+        }
     }
 
     /// Writes the records of the team and of its members on this node again, because the registry
@@ -179,7 +232,7 @@ impl TeamRegistry {
         }
         for member in hosted {
             let written = async {
-                let record = self.lookup.agent(&member.agent).await?;
+                let record = self.base.lookup.agent(&member.agent).await?;
                 self.add_member(&member.session, &member.agent, &record.spec)
                     .await
             };

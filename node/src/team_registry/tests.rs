@@ -1,6 +1,6 @@
 //! Tests of teams on a real node, with the registry's records in memory.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use planck_common::{
     NodeId,
@@ -13,7 +13,6 @@ use super::*;
 use crate::{
     actor::Hosting,
     bus::MemoryRecords,
-    peers::Peers,
     services::testing::{TestNode, World},
 };
 
@@ -33,23 +32,9 @@ impl TestTeams {
         let node = world.node().await;
         let started = node.start(world.request(&["lead", "worker"])).await;
         let services = node.services();
-        let hosting = services.host.hosting(&started.orchestrator).unwrap();
-        let base = Base {
-            view: Arc::clone(&services.view),
-            peers: Arc::new(Peers::new(
-                Arc::clone(&services.bus),
-                Arc::clone(services.view.liveness()),
-            )),
-            store: Arc::clone(&services.store),
-            lookup: services.lookup.clone(),
-            host: services.host.clone(),
-        };
-        let teams = TeamRegistry::new(
-            &base,
-            Some(ClusterRegistry::new(Arc::new(MemoryRecords::default()))),
-            Decisions::new(Arc::clone(&services.bus), node.id().clone()),
-            TaskTracker::new(),
-        );
+        let hosting = services.base.host.hosting(&started.orchestrator).unwrap();
+        let records = ClusterRegistry::new(Arc::new(MemoryRecords::default()));
+        let teams = TeamRegistry::new(services.base.clone(), Some(records));
         Self {
             teams: Arc::new(teams),
             session: hosting.session,
@@ -79,9 +64,9 @@ impl TestTeams {
     }
 
     /// Returns whether the agent has stopped since it was hosted as `hosted` describes. A sweep of
-    /// the node may take it up again at any time, with a later epoch.
+    /// the node may take it over again at any time, with a later epoch.
     fn is_stopped(&self, hosted: &Hosting) -> bool {
-        let now = self.node.services().host.hosting(&hosted.agent);
+        let now = self.node.services().base.host.hosting(&hosted.agent);
         now.is_none_or(|now| now.epoch > hosted.epoch)
     }
 
@@ -155,7 +140,7 @@ async fn orchestrator_of_a_living_team_moves_here() {
 #[tokio::test(flavor = "multi_thread")]
 async fn stop_for_a_dead_node_writes_nothing_and_returns_when_all_are_gone() {
     let scene = TestTeams::new().await;
-    let hosted = scene.node.services().host.hostings();
+    let hosted = scene.node.services().base.host.hostings();
     let stopped = scene.teams.stop_here(&scene.order(TeamEnd::NodeDead)).await;
     assert_eq!(stopped.agents, 2);
     assert!(hosted.iter().all(|hosted| scene.is_stopped(hosted)));
@@ -183,7 +168,7 @@ async fn stop_of_a_closed_team_releases_its_leases() {
 #[tokio::test(flavor = "multi_thread")]
 async fn members_here_stop_when_the_node_of_their_orchestrator_dies() {
     let scene = TestTeams::new().await;
-    let (host, teams) = (&scene.node.services().host, &scene.teams);
+    let (host, teams) = (&scene.node.services().base.host, &scene.teams);
     // According to the registry, another node leads the team.
     let dead = NodeId::mint();
     let record = TeamRecord {
@@ -200,7 +185,7 @@ async fn members_here_stop_when_the_node_of_their_orchestrator_dies() {
         .into_iter()
         .find(|hosting| hosting.agent != scene.session.lead)
         .unwrap();
-    teams.agent_arrived(&worker);
+    teams.agent_started(&worker);
     teams
         .mark_dead(&scene.team(), TeamEnd::NodeDead, None)
         .await

@@ -94,6 +94,7 @@ async fn put(
     let depth = caller.session.limits.max_ask_depth.unwrap_or(MAX_DEPTH);
     match caller
         .services
+        .base
         .store
         .ask(&call.session_id, question.clone(), call.epoch, depth)
         .await?
@@ -118,7 +119,12 @@ async fn put(
         ))),
         AskOutcome::Cycle(ids) => {
             let path = roster::path(
-                &caller.services.lookup.members(&call.session_id).await?,
+                &caller
+                    .services
+                    .base
+                    .lookup
+                    .members(&call.session_id)
+                    .await?,
                 &ids,
             );
             Err(Refusal::bad_request(format!(
@@ -170,13 +176,14 @@ impl PendingQuestion<'_> {
     /// Returns whether the asker still runs on this node under the same lease. If not, the asker
     /// may have moved to another node, where it waits for the same question.
     fn is_asker_here(&self) -> bool {
-        let hosting = self.services.host.hosting(&self.call.agent_id);
+        let hosting = self.services.base.host.hosting(&self.call.agent_id);
         hosting.is_some_and(|hosting| hosting.epoch == self.call.epoch)
     }
 
     async fn withdraw(&self) {
         match self
             .services
+            .base
             .store
             .withdraw(&self.call.session_id, self.id)
             .await
@@ -203,6 +210,7 @@ impl PendingQuestion<'_> {
             ..
         }) = self
             .services
+            .base
             .store
             .input(&self.call.session_id, self.id)
             .await?

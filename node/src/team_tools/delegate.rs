@@ -53,6 +53,7 @@ impl DelegateTask {
         task.fresh = args.fresh;
         match caller
             .services
+            .base
             .store
             .put(&call.session_id, task.clone())
             .await?

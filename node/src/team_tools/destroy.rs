@@ -59,6 +59,7 @@ impl DestroyAgent {
 async fn is_stopped(caller: &CallerContext, wanted: &str) -> Result<bool, Refusal> {
     let meant = caller
         .services
+        .base
         .store
         .agents_matching(&caller.session.id, wanted)
         .await?;

@@ -41,7 +41,12 @@ impl ListTeam {
     async fn list(&self, call: &Invocation) -> Result<ToolOutcome, Refusal> {
         let args: ListArgs = arguments(call)?;
         let caller = self.link.caller(call).await?;
-        let members = caller.services.lookup.members(&caller.session.id).await?;
+        let members = caller
+            .services
+            .base
+            .lookup
+            .members(&caller.session.id)
+            .await?;
         let mut rows = Vec::with_capacity(members.len());
         for some in members.chunks(AT_ONCE) {
             let mut looks = Vec::with_capacity(AT_ONCE);

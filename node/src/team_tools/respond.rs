@@ -42,7 +42,7 @@ impl SendResponse {
         let args: RespondArgs = arguments(call)?;
         let caller = self.link.caller(call).await?;
         let own = call.call_id.as_input();
-        let store = &caller.services.store;
+        let store = &caller.services.base.store;
         let tasks = store.tasks(&call.session_id, &call.agent_id).await?;
         let known = store.input(&call.session_id, &own).await?;
         let task = match &known {

@@ -165,7 +165,9 @@ impl SpawnAgent {
         let session = &caller.session;
         let mut wanted = wanted(&session.workspace, &spec);
         wanted.only = match near {
-            Some(Near::Orchestrator) => caller.services.lookup.agent(&session.lead).await?.node,
+            Some(Near::Orchestrator) => {
+                caller.services.base.lookup.agent(&session.lead).await?.node
+            }
             None => None,
         };
         let request = HostAgent {
@@ -207,7 +209,7 @@ impl SpawnAgent {
             &caller.session.id,
             caller.input(task.id, &spawned.id, InputKind::Task, task.text),
         );
-        match caller.services.store.put(session, task).await? {
+        match caller.services.base.store.put(session, task).await? {
             PutResult::Put { .. } | PutResult::Known(_) => {
                 caller.services.sessions.wake(session, &spawned.id).await;
                 Ok(())

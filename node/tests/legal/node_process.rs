@@ -138,7 +138,7 @@ impl NodeProcess {
 
     /// Grants or withdraws the permit to begin new work, as the membership thread of a node does.
     pub fn permit(&self, is_given: bool) {
-        let permit = self.running.node().services().view.permit();
+        let permit = self.running.node().services().base.view.permit();
         match is_given {
             true => permit.give_until(u64::MAX),
             false => permit.take_back(),
@@ -156,7 +156,7 @@ impl NodeProcess {
 
     /// Kills the process. The node writes and publishes nothing after this call has returned.
     pub async fn kill(self) {
-        self.running.node().services().host.shut_down().await;
+        self.running.node().services().base.host.shut_down().await;
     }
 
     pub async fn leave(self) -> Result<()> {

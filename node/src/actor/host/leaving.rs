@@ -111,7 +111,7 @@ impl Host {
         slots.get(agent).filter(|slot| if_it(slot))?;
         let slot = slots.remove(agent)?;
         drop(slots);
-        self.0.parts.notifier.departed(&slot.hosting);
+        self.0.parts.notifier.gone(&slot.hosting);
         Some(slot)
     }
 }

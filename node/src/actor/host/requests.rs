@@ -13,18 +13,18 @@ use tracing::Span;
 
 use super::{Host, NotHere, slot::HostSlot};
 use crate::{
-    actor::mail::{ArrivalOutcome, Changed, Mail, SpecChange},
+    actor::mail::{Changed, DeliveryOutcome, Mail, SpecChange},
     agent::{Command, NewInput},
 };
 
 impl Host {
-    pub async fn arrive(
+    pub async fn deliver(
         &self,
         agent: &AgentId,
-        arrival: NewInput,
-    ) -> Result<ArrivalOutcome, NotHere> {
-        self.ask(agent, |outcome| Mail::Arrived {
-            arrival,
+        input: NewInput,
+    ) -> Result<DeliveryOutcome, NotHere> {
+        self.ask(agent, |outcome| Mail::Deliver {
+            input,
             outcome,
             cause: Span::current(),
         })

@@ -56,7 +56,10 @@ async fn rewound_amid_a_call() {
     session.prompt("go").await.unwrap();
     call.has_begun.notified().await;
 
-    let (store, host) = (&runtime.services().store, &runtime.services().host);
+    let (store, host) = (
+        &runtime.services().base.store,
+        &runtime.services().base.host,
+    );
     let hosting = host.hostings().remove(0);
     let (id, agent) = (hosting.session.id.clone(), hosting.agent.clone());
     let log = store.load(&id, &agent).await.unwrap();

@@ -297,7 +297,7 @@ impl Actor {
     fn remote_compactor(&self, context_window: u64) -> Option<compact::remote::SummaryRequest> {
         let spec = self.agent.spec();
         Some(compact::remote::SummaryRequest {
-            sidecars: self.parts.tools.sidecars().clone(),
+            sidecars: self.parts.tools.sidecars.clone(),
             compactor: spec.compactor.clone()?,
             model: spec.model.id.clone(),
             agent: self.identity.agent.clone(),

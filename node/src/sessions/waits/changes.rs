@@ -71,7 +71,13 @@ impl Sessions {
             kind: Some(WaitKind::Change),
             ..ListWaits::default()
         };
-        for row in self.store.waits(Some(&session.id), &filter).await?.waits {
+        for row in self
+            .base
+            .store
+            .waits(Some(&session.id), &filter)
+            .await?
+            .waits
+        {
             if !calls_of(&row).is_subset(kept) {
                 continue;
             }
@@ -89,7 +95,7 @@ impl Sessions {
                 by: answered.answered_by.clone(),
             };
             let most = self.limits.max_prompt;
-            let stored = store_answer(&*self.store, most, session, answer).await?;
+            let stored = store_answer(&*self.base.store, most, session, answer).await?;
             if let (_, Some((agent, _))) = stored {
                 self.wake(&session.id, &agent).await;
             }

@@ -1,13 +1,14 @@
-//! Takes over a session's orchestrator for this node. If a new incarnation of the team must begin,
-//! a state machine ([`planck_cluster::claiming`]) decides each step, and this module performs it.
-//! The lease in SQL is the fence. After the lease was taken, the rest of the team is stopped, the
-//! team's record is marked dead, and the record of the next incarnation is written. Only then does
-//! an agent start.
+//! Claims the lease of a session's orchestrator for this node. If a new incarnation of the team must
+//! begin, a state machine ([`planck_cluster::claiming`]) decides each step, and this module performs
+//! it. The lease in SQL is the fence. After the claim, the rest of the team is stopped, the team's
+//! record is marked dead, and the record of the next incarnation is written. Only then does an agent
+//! start.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use planck_common::{
     NodeId,
+    command::StopTeam,
     decision::{DecisionData, DecisionKind},
     registry::TeamEnd,
     reply::Refusal,
@@ -17,8 +18,8 @@ use tokio::{
     time::{Duration, Instant, sleep_until},
 };
 
-use super::{Takeover, claim::Purpose, team_stopper::TeamStopper};
-use crate::actor::parts::SessionContext;
+use super::{Purpose, Takeover};
+use crate::{actor::parts::SessionContext, base::Base, team_registry::TeamRegistry};
 use planck_cluster::{
     cascade::TeamIncarnation,
     claiming::{ClaimEffect, ClaimInput, ClaimPlan, ClaimPolicy, LeadLease, TeamClaim},
@@ -27,13 +28,17 @@ use planck_cluster::{
     recovery::{self, LeadStep, TeamHost},
 };
 use planck_store::{AgentRecord, HeldLease, LeaseClaim, SessionRecord, StoreError};
+use planck_telemetry::metrics;
 
 /// How long the state machine may run. If the registry is unreachable for longer, the next sweep
 /// tries again.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long another node may take to stop its members of a team.
+const STOPPING: Duration = Duration::from_millis(1_500);
+
 /// The orchestrator's lease, which this node holds now.
-pub(super) struct Won {
+pub(super) struct ClaimedLead {
     pub lease: HeldLease,
     /// Whether the claim ended the previous incarnation of the team and began a new one.
     pub is_new_incarnation: bool,
@@ -41,88 +46,89 @@ pub(super) struct Won {
 }
 
 impl Takeover {
-    /// Takes the orchestrator's lease in the way that `step` names. Returns `None` if another node
-    /// has the lease or `step` takes none.
-    pub(super) async fn win_lead(
+    /// Claims the orchestrator's lease in the way that `step` names. Returns `None` if another node
+    /// has the lease or `step` claims none.
+    pub(super) async fn claim_lead(
         &self,
         session: &SessionRecord,
         lead: &AgentRecord,
         step: LeadStep,
         purpose: Purpose<'_>,
-    ) -> Result<Option<Won>, Refusal> {
-        match step {
-            LeadStep::Hosted | LeadStep::HostedElsewhere => Ok(None),
-            LeadStep::TakeLease { after_death } => {
-                let won = self.take_lease(session, lead, after_death).await?;
-                if won.is_some() {
-                    self.move_ending_team(session, lead).await?;
-                }
-                Ok(won)
-            }
-            LeadStep::MoveOrBegin if self.is_team_alive(session, lead).await? => {
-                self.move_lead(session, lead).await
-            }
-            LeadStep::MoveOrBegin | LeadStep::BeginIncarnation => {
-                self.begin_incarnation(session, lead, purpose).await
-            }
-        }
-    }
-
-    async fn is_team_alive(
-        &self,
-        session: &SessionRecord,
-        lead: &AgentRecord,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<Option<ClaimedLead>, Refusal> {
         let team = incarnation(session, lead.incarnation);
-        self.teams.is_alive(&team).await
-    }
-
-    /// Moves the orchestrator of a living team to this node. The members continue.
-    async fn move_lead(
-        &self,
-        session: &SessionRecord,
-        lead: &AgentRecord,
-    ) -> Result<Option<Won>, Refusal> {
-        let Some(won) = self.take_lease(session, lead, false).await? else {
+        let after_death = match step {
+            LeadStep::Hosted | LeadStep::HostedElsewhere => return Ok(None),
+            LeadStep::TakeLease { after_death } => after_death,
+            LeadStep::MoveOrBegin if self.teams.is_alive(&team).await? => false,
+            LeadStep::MoveOrBegin | LeadStep::BeginIncarnation => {
+                return self.begin_incarnation(session, lead, purpose).await;
+            }
+        };
+        let claimed = self.claim_lease(session, lead, lead.epoch, after_death);
+        let Some(lease) = claimed.await? else {
             return Ok(None);
         };
-        let context = self.lookup.context(session, lead.incarnation)?;
-        match self.teams.move_lead_here(&context).await? {
-            true => Ok(Some(won)),
-            false => Err(Refusal::unavailable(
-                "the team ended while it was taken over; ask again",
-            )),
-        }
-    }
-
-    /// Records that the team, which only ends here, is on this node. Otherwise the cascade drops its
-    /// agents before their ends are written, if the team's record names a node that is gone. Without
-    /// the registry the team ends nevertheless.
-    async fn move_ending_team(
-        &self,
-        session: &SessionRecord,
-        lead: &AgentRecord,
-    ) -> Result<(), Refusal> {
-        let context = self.lookup.context(session, lead.incarnation)?;
-        if let Err(refusal) = self.teams.move_lead_here(&context).await {
-            tracing::debug!(session = %session.id, %refusal, "cannot move the ending team in the registry now");
-        }
-        Ok(())
-    }
-
-    async fn take_lease(
-        &self,
-        session: &SessionRecord,
-        lead: &AgentRecord,
-        after_death: bool,
-    ) -> Result<Option<Won>, Refusal> {
-        let claim = LeaseClaim::Lead { after_death };
-        let lease = self.claim(&session.id, lead, lead.epoch, claim).await?;
-        Ok(lease.map(|lease| Won {
+        self.move_lead_here(session, lead, step).await?;
+        Ok(Some(ClaimedLead {
             lease,
             is_new_incarnation: false,
             tools_from: None,
         }))
+    }
+
+    /// Claims the orchestrator's lease at the epoch `seen`. With `after_death` the incarnation
+    /// rises.
+    async fn claim_lease(
+        &self,
+        session: &SessionRecord,
+        lead: &AgentRecord,
+        seen: i64,
+        after_death: bool,
+    ) -> Result<Option<HeldLease>, StoreError> {
+        let _guard = self.base.host.taking_leases(&session.id);
+        let claim = LeaseClaim::Lead { after_death };
+        let claimed = self.placement.claim(&session.id, &lead.id, seen, claim);
+        let lease = claimed.await?;
+        if lease.is_some() {
+            self.count_takeover(lead);
+        }
+        Ok(lease)
+    }
+
+    /// Counts an agent that this node took over from another node.
+    pub(super) fn count_takeover(&self, agent: &AgentRecord) {
+        let other = agent
+            .node
+            .as_ref()
+            .filter(|node| *node != self.base.view.id());
+        if other.is_some() {
+            metrics::meters().taken_over();
+        }
+    }
+
+    /// Records that the orchestrator's team is on this node now. The members continue. A team that
+    /// only ends here is recorded too, because the cascade drops its agents before their ends are
+    /// written if the team's record names a node that is gone. Such a team ends even if the registry
+    /// is away.
+    async fn move_lead_here(
+        &self,
+        session: &SessionRecord,
+        lead: &AgentRecord,
+        step: LeadStep,
+    ) -> Result<(), Refusal> {
+        let context = self.base.lookup.context(session, lead.incarnation)?;
+        let is_ending = matches!(step, LeadStep::TakeLease { .. });
+        match self.teams.move_lead_here(&context).await {
+            Ok(has_moved) if has_moved || is_ending => Ok(()),
+            Ok(_) => Err(Refusal::unavailable(
+                "the team ended while it was taken over; ask again",
+            )),
+            Err(refusal) if is_ending => {
+                tracing::debug!(session = %session.id, %refusal, "cannot move the ending team in the registry now");
+                Ok(())
+            }
+            Err(refusal) => Err(refusal),
+        }
     }
 
     async fn begin_incarnation(
@@ -130,26 +136,26 @@ impl Takeover {
         session: &SessionRecord,
         lead: &AgentRecord,
         purpose: Purpose<'_>,
-    ) -> Result<Option<Won>, Refusal> {
+    ) -> Result<Option<ClaimedLead>, Refusal> {
         let plan = self.plan(session, lead, purpose).await?;
-        let next = self.lookup.context(session, lead.incarnation + 1)?;
+        let context = self.base.lookup.context(session, lead.incarnation + 1)?;
         let (claim, effects) = TeamClaim::begin(plan, clock::now());
-        let claiming = Claiming {
+        let next = NextIncarnation {
             takeover: self,
             session,
             lead,
-            next: Arc::new(next),
+            context: Arc::new(context),
             claim,
             jobs: JoinSet::new(),
-            taken: None,
+            claimed: None,
         };
-        let won = tokio::time::timeout(PATIENCE, Box::pin(claiming.run(effects))).await;
-        let won = won.map_err(|_| {
+        let begun = tokio::time::timeout(PATIENCE, Box::pin(next.run(effects))).await;
+        let begun = begun.map_err(|_| {
             Refusal::unavailable(
                 "the session cannot be taken over now: the registry does not answer",
             )
         })??;
-        Ok(won.map(|(lease, tools_from)| Won {
+        Ok(begun.map(|(lease, tools_from)| ClaimedLead {
             lease,
             is_new_incarnation: true,
             tools_from: Some(tools_from),
@@ -162,40 +168,28 @@ impl Takeover {
         lead: &AgentRecord,
         purpose: Purpose<'_>,
     ) -> Result<ClaimPlan, Refusal> {
-        let members = self.lookup.members(&session.id).await?;
+        let members = self.base.lookup.members(&session.id).await?;
         let nodes: BTreeSet<NodeId> = members.into_iter().filter_map(|agent| agent.node).collect();
         let mut hosts = Vec::with_capacity(nodes.len());
         for node in nodes {
             hosts.push(TeamHost {
-                is_alive: self.view.is_alive(&node).await,
-                quiet_from: self.view.tools_from(&node),
+                is_alive: self.base.view.is_alive(&node).await,
+                quiet_from: self.base.view.tools_from(&node),
                 node,
             });
         }
-        let seen = LeadLease {
-            node: lead.node.clone(),
-            epoch: lead.epoch,
-            incarnation: lead.incarnation,
-        };
         let policy = if purpose == Purpose::Lost {
             ClaimPolicy::Stop
         } else {
             ClaimPolicy::Resume
         };
         Ok(recovery::claim_plan(
-            (self.view.id().clone(), seen),
+            (self.base.view.id().clone(), seen(lead)),
             hosts,
             policy,
             clock::now(),
-            self.view.tool_grace(),
+            self.base.view.tool_grace(),
         ))
-    }
-
-    /// Returns whether the session's node died and the session is not to continue.
-    pub(super) async fn is_lost(&self, session: &SessionRecord) -> bool {
-        let holder = self.holder(session.owner.as_ref()).await;
-        let has_begun = self.maintenance.is_closing_lost(&session.id);
-        recovery::is_lost(holder, session.spec.on_node_death, has_begun)
     }
 
     /// Marks the team of a closed session as dead. If the write fails, the claim of the next
@@ -209,6 +203,14 @@ impl Takeover {
     }
 }
 
+fn seen(lead: &AgentRecord) -> LeadLease {
+    LeadLease {
+        node: lead.node.clone(),
+        epoch: lead.epoch,
+        incarnation: lead.incarnation,
+    }
+}
+
 fn incarnation(session: &SessionRecord, number: i64) -> TeamIncarnation {
     TeamIncarnation {
         team: session.spec.team_id.clone(),
@@ -217,33 +219,32 @@ fn incarnation(session: &SessionRecord, number: i64) -> TeamIncarnation {
 }
 
 /// One run of the state machine, with what its effects need.
-struct Claiming<'a> {
+struct NextIncarnation<'a> {
     takeover: &'a Takeover,
     session: &'a SessionRecord,
     lead: &'a AgentRecord,
     /// The session in the incarnation that is about to begin.
-    next: Arc<SessionContext>,
+    context: Arc<SessionContext>,
     claim: TeamClaim,
     jobs: JoinSet<Option<ClaimInput>>,
-    taken: Option<HeldLease>,
+    claimed: Option<HeldLease>,
 }
 
-impl Claiming<'_> {
+impl NextIncarnation<'_> {
     /// Runs the state machine. Returns the lease and the time from which tools may start under it,
     /// or `None` if the claim is lost.
     async fn run(
         mut self,
-        first: Vec<ClaimEffect>,
+        mut effects: Vec<ClaimEffect>,
     ) -> Result<Option<(HeldLease, Moment)>, Refusal> {
-        let mut effects = first;
         loop {
             for effect in std::mem::take(&mut effects) {
                 match effect {
                     ClaimEffect::Start { tools_from, .. } => {
-                        return Ok(self.taken.map(|lease| (lease, tools_from)));
+                        return Ok(self.claimed.map(|lease| (lease, tools_from)));
                     }
                     ClaimEffect::Close { .. } => {
-                        return Ok(self.taken.map(|lease| (lease, clock::now())));
+                        return Ok(self.claimed.map(|lease| (lease, clock::now())));
                     }
                     ClaimEffect::Lost => return Ok(None),
                     ClaimEffect::TakeLease { .. } | ClaimEffect::ReadLease => {
@@ -275,11 +276,11 @@ impl Claiming<'_> {
         }
     }
 
-    /// Takes or reads the lease, whichever the effect requests. Returns `None` if the outcome is
+    /// Claims or reads the lease, whichever the effect requests. Returns `None` if the outcome is
     /// unknown, in which case the state machine reads the lease later.
     async fn lease(&mut self, effect: &ClaimEffect) -> Result<Option<ClaimInput>, Refusal> {
         let outcome = if let ClaimEffect::TakeLease { seen } = effect {
-            self.take_lease(*seen).await
+            self.claim_lease(*seen).await
         } else {
             self.read_lease().await
         };
@@ -293,13 +294,12 @@ impl Claiming<'_> {
         }
     }
 
-    async fn take_lease(&mut self, seen: i64) -> Result<ClaimInput, StoreError> {
-        let claim = LeaseClaim::Lead { after_death: true };
-        self.taken = self
+    async fn claim_lease(&mut self, seen: i64) -> Result<ClaimInput, StoreError> {
+        let claimed = self
             .takeover
-            .claim(&self.session.id, self.lead, seen, claim)
-            .await?;
-        if self.taken.is_none() {
+            .claim_lease(self.session, self.lead, seen, true);
+        self.claimed = claimed.await?;
+        if self.claimed.is_none() {
             return Ok(ClaimInput::LeaseRefused);
         }
         let data = DecisionData {
@@ -309,33 +309,23 @@ impl Claiming<'_> {
             ..DecisionData::because("no live node held it")
         };
         self.takeover
+            .base
             .decisions
             .publish(DecisionKind::SessionClaimed, data);
         Ok(ClaimInput::LeaseTaken)
     }
 
     async fn read_lease(&mut self) -> Result<ClaimInput, StoreError> {
-        let found = self.takeover.store.find_agent(&self.lead.id).await?;
-        let Some(AgentRecord {
-            node,
-            epoch,
-            incarnation,
-            last_seq,
-            ..
-        }) = found
-        else {
+        let found = self.takeover.base.store.find_agent(&self.lead.id).await?;
+        let Some(lead) = found else {
             return Ok(ClaimInput::LeaseRefused);
         };
-        self.taken = Some(HeldLease {
-            epoch,
-            incarnation,
-            last_seq,
+        self.claimed = Some(HeldLease {
+            epoch: lead.epoch,
+            incarnation: lead.incarnation,
+            last_seq: lead.last_seq,
         });
-        Ok(ClaimInput::LeaseRead(LeadLease {
-            node,
-            epoch,
-            incarnation,
-        }))
+        Ok(ClaimInput::LeaseRead(seen(&lead)))
     }
 
     /// Starts a task for an effect. Its outcome becomes an input of the state machine later.
@@ -344,13 +334,9 @@ impl Claiming<'_> {
         let teams = Arc::clone(&self.takeover.teams);
         match effect {
             ClaimEffect::StopTeam { node, incarnation } => {
-                let stopper = TeamStopper {
-                    view: Arc::clone(&self.takeover.view),
-                    peers: Arc::clone(&self.takeover.peers),
-                    teams,
-                };
+                let base = self.takeover.base.clone();
                 self.jobs
-                    .spawn(async move { stopper.stop_team(&session, node, incarnation).await });
+                    .spawn(stop_team(base, teams, session, node, incarnation));
             }
             ClaimEffect::MarkTeamDead {
                 incarnation: number,
@@ -363,9 +349,9 @@ impl Claiming<'_> {
                 });
             }
             ClaimEffect::CreateTeam { .. } => {
-                let next = Arc::clone(&self.next);
+                let context = Arc::clone(&self.context);
                 self.jobs.spawn(async move {
-                    match teams.create(&next).await {
+                    match teams.create(&context).await {
                         Ok(()) => Some(ClaimInput::TeamCreated),
                         Err(refusal) if refusal.retryable => None,
                         Err(_) => Some(ClaimInput::TeamTaken),
@@ -379,4 +365,31 @@ impl Claiming<'_> {
             | ClaimEffect::Lost => {}
         }
     }
+}
+
+/// Makes a node, possibly this one, stop its members of a team before the team's next incarnation
+/// begins. Returns `None` if the node does not confirm this. The claim then delays tools, because
+/// those of the members may still be running.
+pub(super) async fn stop_team(
+    base: Base,
+    teams: Arc<TeamRegistry>,
+    session: SessionRecord,
+    node: NodeId,
+    incarnation: i64,
+) -> Option<ClaimInput> {
+    let order = StopTeam {
+        team_id: session.spec.team_id,
+        incarnation,
+        reason: TeamEnd::NodeDead,
+        log_reason: None,
+    };
+    if node == *base.view.id() {
+        teams.stop_here(&order).await;
+    } else if let Err(refusal) = base.peers.stop_team(&node, &order, STOPPING).await {
+        if base.view.is_alive(&node).await {
+            tracing::warn!(session = %session.id, %node, %refusal, "a node does not confirm that it stopped the team's members; tools start later");
+        }
+        return None;
+    }
+    Some(ClaimInput::Stopped { node })
 }

@@ -4,64 +4,39 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use planck_common::spec::AgentSpec;
 
-use crate::{
-    actor::ToolboxFactory, late::Late, services::Services, sidecar::Sidecars, team::tool_names,
-    team_tools,
-};
+use crate::{sidecar::Sidecars, team::tool_names};
 use planck_toolbox::skill::{self, Skills};
 use planck_toolbox::{Tool, ToolCatalogue, Toolbox, outside::OutsideTool};
 
-pub(super) struct NodeToolboxes {
-    catalogue: ToolCatalogue,
-    skills: Skills,
-    sidecars: Sidecars,
+pub struct Toolboxes {
+    pub catalogue: ToolCatalogue,
+    pub skills: Skills,
+    pub sidecars: Sidecars,
 }
 
-impl NodeToolboxes {
-    /// Creates the factory, and adds the tools between agents to the catalogue.
-    pub(super) fn new(
-        services: &Late<Services>,
-        catalogue: ToolCatalogue,
-        skills: Skills,
-        sidecars: Sidecars,
-        offers_addresses: bool,
-    ) -> Self {
-        for tool in team_tools::all(services, offers_addresses) {
-            if let Err(error) = catalogue.add(tool) {
-                tracing::error!(%error, "left out a tool between agents");
-            }
-        }
-        Self {
-            catalogue,
-            skills,
-            sidecars,
-        }
-    }
-}
-
-#[async_trait]
-impl ToolboxFactory for NodeToolboxes {
-    fn sidecars(&self) -> &Sidecars {
-        &self.sidecars
-    }
-
-    fn may_change(&self, spec: &AgentSpec) -> bool {
+impl Toolboxes {
+    /// Returns whether the agent's spec names tools that are not the node's own and can therefore
+    /// appear or disappear.
+    pub fn may_change(&self, spec: &AgentSpec) -> bool {
         let of_skills = |name: &String| tool_names::SKILL.contains(&name.as_str());
         spec.tools
             .iter()
             .any(|name| !of_skills(name) && !self.catalogue.is_own(name))
     }
 
-    async fn ready_for(&self, spec: &AgentSpec) {
+    /// Waits until the first search for sidecars has ended if the agent's spec names a tool that is
+    /// not the node's own. The wait has a time limit.
+    pub async fn ready_for(&self, spec: &AgentSpec) {
         if self.may_change(spec) {
             self.sidecars.looked().await;
         }
     }
 
-    fn toolbox(&self, spec: &AgentSpec) -> (Toolbox, Vec<String>) {
+    /// Builds the toolbox of an agent. Also returns the names in the agent's spec that no tool on
+    /// this node has.
+    pub fn toolbox(&self, spec: &AgentSpec) -> (Toolbox, Vec<String>) {
         let (readers, others): (Vec<&str>, Vec<&str>) = spec
             .tools
             .iter()

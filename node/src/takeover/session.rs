@@ -1,10 +1,11 @@
-//! Takes a session up: claims the leases that no live node holds, and starts the agents from SQL.
+//! Takes a session over: this node claims the orchestrator's lease unless a live node holds it, and
+//! starts the agents that no live node hosts from SQL, here or on another node.
 
 use std::sync::Arc;
 
 use futures_util::future;
 use planck_common::{
-    SessionId,
+    NodeId,
     command::SessionState,
     event::{Event, SessionResumed},
     reply::Refusal,
@@ -18,12 +19,14 @@ use crate::{
 };
 use planck_cluster::{
     clock,
-    recovery::{self, LeadFacts, LeadStep, LedTeam, MemberFacts, MemberPlan, MemberStep},
+    recovery::{
+        self, LeadFacts, LeadStep, LeaseHolder, LedTeam, MemberFacts, MemberPlan, MemberStep,
+    },
 };
-use planck_store::{AgentRecord, HeldLease, LeadIncarnation, LeaseClaim, SessionRecord, Stray};
+use planck_store::{AgentRecord, HeldLease, SessionRecord};
 use planck_telemetry::metrics;
 
-/// The reason for taking a session up.
+/// The reason for taking a session over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose<'a> {
     /// The session's agents continue, and its log records the reason. A closed session is opened if
@@ -33,17 +36,6 @@ pub enum Purpose<'a> {
     End,
     /// The agents' node died and they are not to continue, so open turns end with an error.
     Lost,
-}
-
-/// What a take-up does about a closed session.
-#[derive(Debug, Clone, Copy)]
-pub enum IfClosed<'a> {
-    /// Opens the session.
-    Open,
-    /// Leaves the session closed and does nothing.
-    Leave,
-    /// Opens the session if one of these agents has an unread prompt.
-    OpenIfPrompted(&'a [Stray]),
 }
 
 impl Purpose<'_> {
@@ -66,7 +58,7 @@ impl Purpose<'_> {
     }
 }
 
-/// What the claims of a session's members depend on.
+/// What the takeover of a session's members depends on.
 struct Led {
     context: Arc<SessionContext>,
     team: LedTeam,
@@ -80,49 +72,18 @@ impl Led {
 }
 
 impl Takeover {
-    /// Starts every agent of the session that no live node holds, on this node or another one. A
-    /// repeated call is harmless, also while another node does the same. A session that is not to
-    /// continue after its node's death is closed first.
-    ///
-    /// The state of the session is read under its lock, because the session may have been closed
-    /// after the caller read it.
-    pub async fn take_up(
-        &self,
-        session: &SessionId,
-        reason: &str,
-        if_closed: IfClosed<'_>,
-    ) -> Result<(), Refusal> {
-        let guard = self.lock(session).await?;
-        let mut session = self.lookup.session(session).await?;
-        if session.state == SessionState::Open && self.is_lost(&session).await {
-            self.close_lost(&session, &guard).await?;
-            session = self.lookup.session(&session.id).await?;
-        }
-        let is_closed = session.state == SessionState::Closed;
-        let may_open = match if_closed {
-            IfClosed::Open => true,
-            IfClosed::Leave => false,
-            IfClosed::OpenIfPrompted(strays) => is_closed && self.is_prompted(strays).await?,
-        };
-        if is_closed && !may_open {
-            return Ok(());
-        }
-        let purpose = Purpose::Work { reason, may_open };
-        self.take_up_locked(&session, purpose, &guard).await
-    }
-
-    /// Takes the session up for an operation that only its host can perform. Returns the
+    /// Takes the session over for an operation that only its host can perform. Returns the
     /// orchestrator's record, and fails if another node hosts the orchestrator.
-    pub async fn take_up_here(
+    pub async fn take_over_here(
         &self,
         session: &SessionRecord,
         purpose: Purpose<'_>,
         guard: &SessionGuard,
     ) -> Result<AgentRecord, Refusal> {
-        self.take_up_locked(session, purpose, guard).await?;
-        let lead = self.lookup.lead(session).await?;
+        self.take_over_locked(session, purpose, guard).await?;
+        let lead = self.base.lookup.lead(session).await?;
         match &lead.node {
-            Some(node) if node != self.view.id() && !self.host.has(&lead.id) => {
+            Some(node) if node != self.base.view.id() && !self.base.host.has(&lead.id) => {
                 Err(Refusal::unavailable(format!(
                     "agent {} is held by node {node}, which may be being replaced; ask again",
                     lead.id
@@ -132,7 +93,9 @@ impl Takeover {
         }
     }
 
-    async fn take_up_locked(
+    /// Starts every agent of the session that no live node hosts. A repeated call is harmless, also
+    /// while another node does the same.
+    pub(super) async fn take_over_locked(
         &self,
         session: &SessionRecord,
         purpose: Purpose<'_>,
@@ -140,24 +103,24 @@ impl Takeover {
     ) -> Result<(), Refusal> {
         self.placement.local().check_accepts_work()?;
         // Refuses a session whose workspace is not on this node before anything is claimed.
-        self.lookup.context(session, 0)?;
-        let agents = self.lookup.members(&session.id).await?;
+        self.base.lookup.context(session, 0)?;
+        let agents = self.base.lookup.members(&session.id).await?;
         let Some(lead) = agents.iter().find(|agent| agent.id == session.spec.lead) else {
             return Err(Refusal::not_found(format!(
                 "session {} has no orchestrator; it was stopped",
                 session.name
             )));
         };
-        let led = match self.claim_lead(session, lead, purpose).await? {
+        let led = match self.take_over_lead(session, lead, purpose).await? {
             Some(led) => led,
             None => {
-                let context = self.lookup.context(session, lead.incarnation)?;
+                let context = self.base.lookup.context(session, lead.incarnation)?;
                 Led {
                     context: Arc::new(context),
                     team: LedTeam::led_elsewhere(
                         session.spec.on_node_death,
                         clock::now(),
-                        self.view.tool_grace(),
+                        self.base.view.tool_grace(),
                     ),
                 }
             }
@@ -167,43 +130,41 @@ impl Takeover {
             .filter(|agent| agent.id != session.spec.lead)
             .collect();
         for some in members.chunks(AT_ONCE) {
-            let claims = some
+            let takeovers = some
                 .iter()
-                .map(|member| self.claim_member(&led, member, purpose));
-            future::try_join_all(claims).await?;
+                .map(|member| self.take_over_member(&led, member, purpose));
+            future::try_join_all(takeovers).await?;
         }
         Ok(())
     }
 
     /// Claims the orchestrator's lease and starts the orchestrator, unless it runs on this node
     /// already. Returns `None` if another node hosts it or the session stays closed.
-    async fn claim_lead(
+    async fn take_over_lead(
         &self,
         session: &SessionRecord,
         lead: &AgentRecord,
         purpose: Purpose<'_>,
     ) -> Result<Option<Led>, Refusal> {
-        let hosting = self.host.hosting(&lead.id);
+        let hosting = self.base.host.hosting(&lead.id);
         let step = recovery::lead_step(LeadFacts {
             is_hosted_here: hosting.is_some(),
             holder: self.holder(lead.node.as_ref()).await,
-            is_alone: self.view.is_alone(),
+            is_alone: self.base.view.is_alone(),
             is_ending: purpose == Purpose::End,
         });
         if let Some(hosting) = hosting.filter(|_| step == LeadStep::Hosted) {
             return Ok(Some(Led::here(session, hosting.session)));
         }
-        let Some(won) = self.win_lead(session, lead, step, purpose).await? else {
+        let Some(claimed) = self.claim_lead(session, lead, step, purpose).await? else {
             return Ok(None);
         };
-        let context = Arc::new(self.lookup.context(session, won.lease.incarnation)?);
-        if let Purpose::Work { may_open, .. } = purpose {
-            if !self.is_open_under(&won.lease, session, may_open).await? {
-                return Ok(None);
-            }
-            self.teams
-                .add_member(&context, &lead.id, &lead.spec)
-                .await?;
+        let lease = &claimed.lease;
+        let context = Arc::new(self.base.lookup.context(session, lease.incarnation)?);
+        if let Purpose::Work { may_open, .. } = purpose
+            && !self.is_open_under(lease, session, may_open).await?
+        {
+            return Ok(None);
         }
         let resumed = |reason: &str| {
             Some(Event::SessionResumed(SessionResumed {
@@ -211,17 +172,18 @@ impl Takeover {
                 reason: reason.into(),
             }))
         };
-        self.host.start(Hosting {
+        let hosting = Hosting {
             session: Arc::clone(&context),
             agent: lead.id.clone(),
-            epoch: won.lease.epoch,
+            epoch: lease.epoch,
             opening: purpose.opening(resumed),
-            tools_from: won.tools_from.map(clock::instant),
-        });
+            tools_from: claimed.tools_from.map(clock::instant),
+        };
+        self.placement.start(hosting, &lead.spec, None).await?;
         self.maintenance.look_for_exits(&session.id);
         let mut led = Led::here(session, context);
-        led.team.is_new_incarnation = won.is_new_incarnation;
-        led.team.tools_from = won.tools_from;
+        led.team.is_new_incarnation = claimed.is_new_incarnation;
+        led.team.tools_from = claimed.tools_from;
         Ok(Some(led))
     }
 
@@ -236,16 +198,18 @@ impl Takeover {
         may_open: bool,
     ) -> Result<bool, Refusal> {
         let SessionRecord { id, spec, .. } = session;
-        if self.lookup.session(id).await?.state == SessionState::Open {
+        if self.base.lookup.session(id).await?.state == SessionState::Open {
             return Ok(true);
         }
         if may_open {
-            self.store
+            self.base
+                .store
                 .set_state(id, lease.epoch, SessionState::Open)
                 .await?;
             return Ok(true);
         }
-        self.store
+        self.base
+            .store
             .release(id, &spec.lead, lease.epoch, false)
             .await?;
         self.mark_closed_team_dead(session, lease.incarnation).await;
@@ -254,26 +218,26 @@ impl Takeover {
 
     /// Performs what [`recovery::member_plan`] decides about a member, which is to start it on this
     /// node or another one, to stop it, or to leave it.
-    async fn claim_member(
+    async fn take_over_member(
         &self,
         led: &Led,
         member: &AgentRecord,
         purpose: Purpose<'_>,
     ) -> Result<(), Refusal> {
         let facts = MemberFacts {
-            is_hosted_here: self.host.has(&member.id),
+            is_hosted_here: self.base.host.has(&member.id),
             holder: self.holder(member.node.as_ref()).await,
             is_for_work: matches!(purpose, Purpose::Work { .. }),
             quiet_from: member
                 .node
                 .as_ref()
-                .and_then(|node| self.view.tools_from(node)),
+                .and_then(|node| self.base.view.tools_from(node)),
         };
         let plan = recovery::member_plan(led.team, facts);
         match plan.step {
             MemberStep::Leave => Ok(()),
             MemberStep::StopLost => {
-                self.claim_member_here(led, member, Purpose::Lost, plan)
+                self.start_member_here(led, member, Purpose::Lost, plan)
                     .await?;
                 self.stop_lost(member).await
             }
@@ -284,38 +248,25 @@ impl Takeover {
                 Ok(())
             }
             MemberStep::Place | MemberStep::ClaimHere => {
-                self.claim_member_here(led, member, purpose, plan).await
+                self.start_member_here(led, member, purpose, plan).await
             }
         }
     }
 
-    async fn claim_member_here(
+    async fn start_member_here(
         &self,
         led: &Led,
         member: &AgentRecord,
         purpose: Purpose<'_>,
         plan: MemberPlan,
     ) -> Result<(), Refusal> {
-        let context = &led.context;
-        if matches!(purpose, Purpose::Work { .. }) {
-            self.teams
-                .add_member(context, &member.id, &member.spec)
-                .await?;
-        }
-        let claim = LeaseClaim::Member(LeadIncarnation {
-            lead: context.lead.clone(),
-            incarnation: context.incarnation,
-        });
-        match self.claim(&context.id, member, member.epoch, claim).await? {
-            Some(HeldLease { epoch, .. }) => self.host.start(Hosting {
-                session: Arc::clone(context),
-                agent: member.id.clone(),
-                epoch,
-                opening: purpose.opening(|_| None),
-                tools_from: plan.tools_from_claim(clock::now()).map(clock::instant),
-            }),
-            None if self.host.has(&member.id) => {}
-            None => self.teams.remove_member(context, &member.id).await,
+        let (session, opening) = (Arc::clone(&led.context), purpose.opening(|_| None));
+        let tools_from = || plan.tools_from_claim(clock::now()).map(clock::instant);
+        let started = self
+            .placement
+            .start_member(session, member, opening, tools_from, None);
+        if started.await?.is_some() {
+            self.count_takeover(member);
         }
         Ok(())
     }
@@ -325,14 +276,14 @@ impl Takeover {
     /// the other node does not accept.
     async fn hand_to_other_node(&self, led: &Led, member: &AgentRecord, plan: MemberPlan) -> bool {
         let node = match &member.node {
-            Some(node) if node != self.view.id() && self.view.is_alive(node).await => {
+            Some(node) if node != self.base.view.id() && self.base.view.is_alive(node).await => {
                 Some(node.clone())
             }
             Some(_) | None => self
                 .placement
                 .node_for(&led.context.workspace, &member.spec),
         };
-        match node.filter(|node| node != self.view.id()) {
+        match node.filter(|node| node != self.base.view.id()) {
             Some(node) => {
                 // The request contains how long tools must wait, which the other node counts from
                 // its claim.
@@ -342,5 +293,21 @@ impl Takeover {
             }
             None => false,
         }
+    }
+
+    /// Returns whether the session's node died and the session is not to continue.
+    pub(super) async fn is_lost(&self, session: &SessionRecord) -> bool {
+        let holder = self.holder(session.owner.as_ref()).await;
+        let has_begun = self.maintenance.is_closing_lost(&session.id);
+        recovery::is_lost(holder, session.spec.on_node_death, has_begun)
+    }
+
+    /// Returns the holder of a lease, as this node sees it.
+    async fn holder(&self, node: Option<&NodeId>) -> LeaseHolder {
+        let is_alive = match node {
+            Some(node) if node != self.base.view.id() => self.base.view.is_alive(node).await,
+            Some(_) | None => true,
+        };
+        LeaseHolder::of(node, self.base.view.id(), is_alive)
     }
 }
