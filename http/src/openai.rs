@@ -14,14 +14,10 @@ mod opening;
 mod responses;
 mod segment;
 
-use std::sync::Arc;
-
 use axum::{
-    Router,
     extract::{FromRequest, FromRequestParts, Request},
     http::{HeaderMap, HeaderName, HeaderValue, Uri},
     response::{IntoResponse as _, Response},
-    routing::{any, get, post},
 };
 use planck_common::Timestamp;
 use schemars::JsonSchema;
@@ -29,15 +25,15 @@ use serde::de::DeserializeOwned;
 
 use super::{
     body::WireBody,
-    front::Front,
-    key::{Caller, User},
+    key::{Caller, Role},
+    route::{Argument, Route},
+    until,
 };
 
 pub use chat::{ChatCompletion, ChatRequest};
 pub use error::{ApiError, ErrorReply};
 pub use ids::{ResponseId, ToolCallId};
-pub use models::{Model, ModelList};
-pub use responses::{DeletedResponse, Reading, ResponseObject, ResponsesRequest};
+pub use responses::{ResponseObject, ResponsesRequest};
 
 /// The paths of this wire begin so.
 pub const PREFIX: &str = "/openai/";
@@ -47,24 +43,83 @@ const WARNING: HeaderName = HeaderName::from_static("x-planck-warning");
 /// Names the session of a response.
 const SESSION: HeaderName = HeaderName::from_static("x-planck-session");
 
-pub fn routes() -> Router<Arc<Front>> {
-    Router::new()
-        .route("/openai/v1/models", get(models::list))
-        .route("/openai/v1/models/{*model}", get(models::find))
-        .route("/openai/v1/chat/completions", post(chat::create))
-        .route("/openai/v1/responses", post(responses::create))
-        .route(
-            "/openai/v1/responses/{response}",
-            get(responses::find).delete(responses::delete),
+/// The content of the stream of a completion.
+const CHUNKS: &str = "With `stream`: server-sent events. The `data` of each is a chunk of the completion; the last one is `[DONE]`.";
+/// The content of the stream of a response.
+const EVENTS: &str = "With `stream`: server-sent events. The `data` of each is an event of a response, and `event` is its `type`.";
+
+pub fn routes() -> Vec<Route> {
+    use Role::{Observe, Use};
+    const RESPONSE: &str = "/openai/v1/responses/{response}";
+    vec![
+        Route::get(
+            "/openai/v1/models",
+            "List the teams and models",
+            Observe,
+            models::list,
+        ),
+        Route::get(
+            "/openai/v1/models/{*model}",
+            "Find a team or a model",
+            Observe,
+            models::find,
+        ),
+        asking(Route::post(
+            "/openai/v1/chat/completions",
+            "Answer the last message of a conversation",
+            Use,
+            chat::create,
+        ))
+        .reply::<ChatCompletion>()
+        .stream(CHUNKS),
+        asking(Route::post(
+            "/openai/v1/responses",
+            "Create a response",
+            Use,
+            responses::create,
+        ))
+        .reply::<ResponseObject>()
+        .stream(EVENTS),
+        Route::get(
+            RESPONSE,
+            "Read a response, or continue its stream",
+            Observe,
+            responses::find,
         )
-        .route(
+        .header(until::HEADER.as_str(), until::MEANING)
+        .reply::<ResponseObject>()
+        .stream(EVENTS),
+        Route::delete(
+            RESPONSE,
+            "Delete the latest response of a session",
+            Use,
+            responses::delete,
+        ),
+        Route::post(
             "/openai/v1/responses/{response}/cancel",
-            post(responses::cancel),
+            "Abort the work for a response",
+            Use,
+            responses::cancel,
         )
-        .route("/openai/{*rest}", any(no_route))
+        .reply::<ResponseObject>(),
+    ]
 }
 
-async fn no_route(uri: Uri) -> ApiError {
+/// Adds the headers of a request with a question.
+fn asking(route: Route) -> Route {
+    route
+        .header(
+            SESSION.as_str(),
+            "The session to continue, by id or name. It is started if there is none.",
+        )
+        .header(
+            "Idempotency-Key",
+            "A repetition with the same key gets the same turn.",
+        )
+        .header(until::HEADER.as_str(), until::MEANING)
+}
+
+pub async fn no_route(uri: Uri) -> ApiError {
     let path: String = uri.path().chars().take(80).collect();
     ApiError::not_found(format!(
         "there is no `{path}` here; `/openai/v1` has `models`, `chat/completions` and `responses`"
@@ -80,7 +135,7 @@ pub(crate) fn misplaced(path: &str) -> Option<Response> {
     })
 }
 
-/// A request with a JSON body, from a caller that may work with sessions.
+/// A request with a JSON body.
 struct Call<T> {
     caller: Caller,
     headers: HeaderMap,
@@ -92,7 +147,7 @@ impl<T: DeserializeOwned + JsonSchema, S: Send + Sync> FromRequest<S> for Call<T
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         let (mut parts, body) = request.into_parts();
-        let User(caller) = User::from_request_parts(&mut parts, state).await?;
+        let caller = Caller::from_request_parts(&mut parts, state).await?;
         let headers = parts.headers.clone();
         let request = Request::from_parts(parts, body);
         let WireBody(body) = WireBody::from_request(request, state).await?;
@@ -101,6 +156,12 @@ impl<T: DeserializeOwned + JsonSchema, S: Send + Sync> FromRequest<S> for Call<T
             headers,
             body,
         })
+    }
+}
+
+impl<T: JsonSchema> Argument for Call<T> {
+    fn describe(route: &mut Route) {
+        WireBody::<T>::describe(route);
     }
 }
 

@@ -7,90 +7,233 @@ mod prompts;
 mod sessions;
 mod stream;
 
-use std::sync::{Arc, LazyLock};
+use axum::Json;
+use planck_common::command::{Accepted, Events};
+use serde_json::json;
 
-use axum::{
-    Json, Router,
-    http::header,
-    response::IntoResponse,
-    routing::{get, post},
-};
-use bytes::Bytes;
-
-pub use events::ReadOrFollow;
-pub use prompts::HowLong;
-
-use super::{front::Front, openapi, problem::Problem};
-
-/// The path of the description of all routes.
-pub const OPENAPI: &str = "/openapi.json";
+use super::{key::Role, problem::Problem, route::Route};
 
 /// The result of a handler.
 type Reply<T> = Result<Json<T>, Problem>;
 
-pub fn routes() -> Router<Arc<Front>> {
-    Router::new()
-        .route(OPENAPI, get(description))
-        .route("/v1/sessions", get(sessions::list).post(sessions::start))
-        .route(
+/// The content of a stream of events.
+const EVENTS: &str = "Server-sent events. The `data` of each is the envelope of an event of the protocol, and the `id` of a durable one is its place.";
+/// The content of a stream of decisions.
+const DECISIONS: &str = "Server-sent events. The `data` of each is a decision of the cluster.";
+/// The header with which a stream continues.
+const LAST: (&str, &str) = (
+    "Last-Event-ID",
+    "The id of the last event that was received.",
+);
+
+pub fn routes() -> Vec<Route> {
+    [sessions(), agents(), cluster()].concat()
+}
+
+fn sessions() -> Vec<Route> {
+    use Role::{Observe, Operate, Use};
+    let names =
+        json!({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 32});
+    vec![
+        Route::get("/v1/sessions", "List sessions", Observe, sessions::list),
+        Route::post("/v1/sessions", "Start a session", Use, sessions::start).status("201"),
+        Route::get(
             "/v1/sessions/{session}",
-            get(sessions::info).delete(sessions::delete),
+            "Describe a session",
+            Observe,
+            sessions::info,
+        ),
+        Route::delete(
+            "/v1/sessions/{session}",
+            "Close and delete a session",
+            Operate,
+            sessions::delete,
+        ),
+        Route::post(
+            "/v1/sessions/{session}/prompt",
+            "Send a prompt",
+            Use,
+            prompts::send,
         )
-        .route("/v1/sessions/{session}/prompt", post(prompts::send))
-        .route(
+        .reply::<Accepted>()
+        .status("202"),
+        Route::get(
             "/v1/sessions/{session}/prompts/{prompt}",
-            get(prompts::outcome),
+            "Describe a prompt",
+            Observe,
+            prompts::outcome,
+        ),
+        Route::post(
+            "/v1/sessions/{session}/abort",
+            "Abort the running work",
+            Use,
+            sessions::abort,
+        ),
+        Route::post(
+            "/v1/sessions/{session}/rewind",
+            "Hide a message and all later ones",
+            Use,
+            sessions::rewind,
+        ),
+        Route::post(
+            "/v1/sessions/{session}/rename",
+            "Give a session a title, or remove it",
+            Use,
+            sessions::rename,
+        ),
+        Route::post(
+            "/v1/sessions/{session}/resume",
+            "Resume a session",
+            Use,
+            sessions::resume,
+        ),
+        Route::post(
+            "/v1/sessions/{session}/close",
+            "Close a session",
+            Operate,
+            sessions::close,
+        ),
+        Route::post(
+            "/v1/sessions/{session}/answer",
+            "Answer a wait",
+            Use,
+            sessions::answer,
+        ),
+        Route::get(
+            "/v1/sessions/{session}/messages",
+            "Read messages",
+            Observe,
+            sessions::messages,
+        ),
+        Route::get(
+            "/v1/sessions/{session}/events",
+            "Read a page of the log, or follow it as a stream",
+            Observe,
+            events::of_session,
         )
-        .route("/v1/sessions/{session}/abort", post(sessions::abort))
-        .route("/v1/sessions/{session}/rewind", post(sessions::rewind))
-        .route("/v1/sessions/{session}/rename", post(sessions::rename))
-        .route("/v1/sessions/{session}/resume", post(sessions::resume))
-        .route("/v1/sessions/{session}/close", post(sessions::close))
-        .route("/v1/sessions/{session}/answer", post(sessions::answer))
-        .route("/v1/sessions/{session}/messages", get(sessions::messages))
-        .route("/v1/sessions/{session}/events", get(events::of_session))
-        .route("/v1/events", get(events::of_sessions))
-        .route("/v1/agents/{agent}", get(agents::info))
-        .route("/v1/agents/{agent}/snapshot", get(agents::snapshot))
-        .route("/v1/agents/{agent}/prompt", post(agents::prompt))
-        .route("/v1/agents/{agent}/abort", post(agents::abort))
-        .route("/v1/agents/{agent}/stop", post(agents::stop))
-        .route("/v1/agents/{agent}/nudge", post(agents::nudge))
-        .route("/v1/agents/{agent}/checkpoint", post(agents::checkpoint))
-        .route("/v1/agents/{agent}/add_tool", post(agents::add_tool))
-        .route("/v1/agents/{agent}/remove_tool", post(agents::remove_tool))
-        .route(
+        .reply::<Events>()
+        .header(LAST.0, LAST.1)
+        .stream(EVENTS),
+        Route::get(
+            "/v1/events",
+            "Follow up to 32 sessions in one stream",
+            Observe,
+            events::of_sessions,
+        )
+        .parameter(json!({"name": "session", "in": "query", "required": true, "schema": names}))
+        .header(LAST.0, LAST.1)
+        .stream(EVENTS),
+        Route::get(
+            "/v1/waits",
+            "List what agents wait for",
+            Observe,
+            sessions::waits,
+        ),
+    ]
+}
+
+fn agents() -> Vec<Route> {
+    use Role::{Observe, Operate, Use};
+    vec![
+        Route::get(
+            "/v1/agents/{agent}",
+            "Describe an agent",
+            Observe,
+            agents::info,
+        ),
+        Route::get(
+            "/v1/agents/{agent}/snapshot",
+            "Read the running work of an agent",
+            Observe,
+            agents::snapshot,
+        ),
+        Route::post(
+            "/v1/agents/{agent}/prompt",
+            "Send a prompt",
+            Use,
+            agents::prompt,
+        )
+        .status("202"),
+        Route::post(
+            "/v1/agents/{agent}/abort",
+            "Abort the running turn",
+            Use,
+            agents::abort,
+        ),
+        Route::post(
+            "/v1/agents/{agent}/stop",
+            "Stop an agent for good",
+            Operate,
+            agents::stop,
+        ),
+        Route::post(
+            "/v1/agents/{agent}/nudge",
+            "Open a turn without input",
+            Use,
+            agents::nudge,
+        ),
+        Route::post(
+            "/v1/agents/{agent}/checkpoint",
+            "Save a summary",
+            Operate,
+            agents::checkpoint,
+        ),
+        Route::post(
+            "/v1/agents/{agent}/add_tool",
+            "Add a tool",
+            Operate,
+            agents::add_tool,
+        ),
+        Route::post(
+            "/v1/agents/{agent}/remove_tool",
+            "Remove a tool",
+            Operate,
+            agents::remove_tool,
+        ),
+        Route::post(
             "/v1/agents/{agent}/change_model",
-            post(agents::change_model),
+            "Change the model",
+            Operate,
+            agents::change_model,
+        ),
+    ]
+}
+
+fn cluster() -> Vec<Route> {
+    use Role::{Observe, Operate};
+    vec![
+        Route::get("/v1/nodes", "List the nodes", Observe, cluster::nodes),
+        Route::get(
+            "/v1/nodes/{node}",
+            "Describe a node",
+            Observe,
+            cluster::node,
+        ),
+        Route::post(
+            "/v1/nodes/{node}/drain",
+            "Drain a node",
+            Operate,
+            cluster::drain,
+        ),
+        Route::get(
+            "/v1/teams",
+            "List the templates of teams",
+            Observe,
+            cluster::teams,
+        ),
+        Route::get("/v1/models", "List the models", Observe, cluster::models),
+        Route::get(
+            "/v1/sidecars",
+            "List the sidecars",
+            Observe,
+            cluster::sidecars,
+        ),
+        Route::get(
+            "/v1/decisions",
+            "Follow the decisions of the cluster",
+            Observe,
+            cluster::decisions,
         )
-        .route("/v1/waits", get(sessions::waits))
-        .route("/v1/nodes", get(cluster::nodes))
-        .route("/v1/nodes/{node}", get(cluster::node))
-        .route("/v1/nodes/{node}/drain", post(cluster::drain))
-        .route("/v1/teams", get(cluster::teams))
-        .route("/v1/models", get(cluster::models))
-        .route("/v1/sidecars", get(cluster::sidecars))
-        .route("/v1/decisions", get(cluster::decisions))
-}
-
-/// Answers with the description of all routes, which is made once, because it is large and never
-/// changes.
-async fn description() -> impl IntoResponse {
-    static TEXT: LazyLock<Bytes> = LazyLock::new(|| openapi::DOCUMENT.to_string().into());
-    ([(header::CONTENT_TYPE, "application/json")], TEXT.clone())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn description_is_made_once() {
-        let begins = async || {
-            let body = description().await.into_response().into_body();
-            let bytes = axum::body::to_bytes(body, usize::MAX).await;
-            bytes.unwrap().as_ptr()
-        };
-        assert_eq!(begins().await, begins().await);
-    }
+        .stream(DECISIONS),
+    ]
 }
