@@ -25,8 +25,8 @@ use serde::de::DeserializeOwned;
 
 use super::{
     body::WireBody,
-    key::{Caller, Role},
-    route::{Argument, Route},
+    key::Caller,
+    route::{Argument, Route, routes},
     until,
 };
 
@@ -49,74 +49,41 @@ const CHUNKS: &str = "With `stream`: server-sent events. The `data` of each is a
 const EVENTS: &str = "With `stream`: server-sent events. The `data` of each is an event of a response, and `event` is its `type`.";
 
 pub fn routes() -> Vec<Route> {
-    use Role::{Observe, Use};
-    const RESPONSE: &str = "/openai/v1/responses/{response}";
-    vec![
-        Route::get(
-            "/openai/v1/models",
-            "List the teams and models",
-            Observe,
-            models::list,
-        ),
-        Route::get(
-            "/openai/v1/models/{*model}",
-            "Find a team or a model",
-            Observe,
-            models::find,
-        ),
-        asking(Route::post(
-            "/openai/v1/chat/completions",
-            "Answer the last message of a conversation",
-            Use,
-            chat::create,
-        ))
-        .reply::<ChatCompletion>()
-        .stream(CHUNKS),
-        asking(Route::post(
-            "/openai/v1/responses",
-            "Create a response",
-            Use,
-            responses::create,
-        ))
-        .reply::<ResponseObject>()
-        .stream(EVENTS),
-        Route::get(
-            RESPONSE,
-            "Read a response, or continue its stream",
-            Observe,
-            responses::find,
-        )
-        .header(until::HEADER.as_str(), until::MEANING)
-        .reply::<ResponseObject>()
-        .stream(EVENTS),
-        Route::delete(
-            RESPONSE,
-            "Delete the latest response of a session",
-            Use,
-            responses::delete,
-        ),
-        Route::post(
-            "/openai/v1/responses/{response}/cancel",
-            "Abort the work for a response",
-            Use,
-            responses::cancel,
-        )
-        .reply::<ResponseObject>(),
-    ]
+    routes! {
+        get "/openai/v1/models" needs Observe: models::list, "List the teams and models";
+        get "/openai/v1/models/{*model}" needs Observe: models::find, "Find a team or a model";
+        post "/openai/v1/chat/completions" needs Use: chat::create, "Answer the last message of a conversation" [
+            .asks()
+            .reply::<ChatCompletion>()
+            .stream(CHUNKS)
+        ];
+        post "/openai/v1/responses" needs Use: responses::create, "Create a response" [
+            .asks()
+            .reply::<ResponseObject>()
+            .stream(EVENTS)
+        ];
+        get "/openai/v1/responses/{response}" needs Observe: responses::find, "Read a response, or continue its stream" [
+            .header(until::HEADER.as_str(), until::MEANING)
+            .reply::<ResponseObject>()
+            .stream(EVENTS)
+        ];
+        delete "/openai/v1/responses/{response}" needs Use: responses::delete, "Delete the latest response of a session";
+        post "/openai/v1/responses/{response}/cancel" needs Use: responses::cancel, "Abort the work for a response" [
+            .reply::<ResponseObject>()
+        ];
+    }
 }
 
-/// Adds the headers of a request with a question.
-fn asking(route: Route) -> Route {
-    route
-        .header(
-            SESSION.as_str(),
-            "The session to continue, by id or name. It is started if there is none.",
-        )
-        .header(
-            "Idempotency-Key",
-            "A repetition with the same key gets the same turn.",
-        )
-        .header(until::HEADER.as_str(), until::MEANING)
+impl Route {
+    /// Adds the headers of a request with a question.
+    fn asks(self) -> Self {
+        const SESSION_MEANS: &str =
+            "The session to continue, by id or name. It is started if there is none.";
+        const KEY_MEANS: &str = "A repetition with the same key gets the same turn.";
+        self.header(SESSION.as_str(), SESSION_MEANS)
+            .header("Idempotency-Key", KEY_MEANS)
+            .header(until::HEADER.as_str(), until::MEANING)
+    }
 }
 
 pub async fn no_route(uri: Uri) -> ApiError {

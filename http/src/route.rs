@@ -79,6 +79,18 @@ macro_rules! methods {
     )+};
 }
 
+/// Lists routes, each with its method, path, role, handler and summary, and in brackets what else the
+/// description says.
+macro_rules! routes {
+    ($($method:ident $path:literal needs $role:ident: $handler:path, $summary:literal $([$($more:tt)*])?;)+) => {
+        vec![$(
+            Route::$method($path, $summary, $crate::key::Role::$role, $handler)$($($more)*)?
+        ),+]
+    };
+}
+
+pub(crate) use routes;
+
 impl Route {
     methods!(get post delete);
 

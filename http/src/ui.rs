@@ -28,10 +28,10 @@ use serde::Deserialize;
 use super::{
     body::{Arguments, Id, WireBody},
     front::Front,
-    key::{Caller, Role},
+    key::Caller,
     problem::Problem,
-    route::Route,
-    until::{self, Until},
+    route::{Route, routes},
+    until,
 };
 
 pub use body::ChatBody;
@@ -41,38 +41,19 @@ use saved::{ChatMessages, ReadChat};
 const CHUNKS: &str = "Server-sent events. The `data` of each is a chunk of the UI message stream, version 1; the last one is `[DONE]`.";
 
 pub fn routes() -> Vec<Route> {
-    use Role::{Observe, Use};
-    vec![
-        Route::post(
-            "/ui/chat",
-            "Send a message or answers, and read the message of the assistant",
-            Use,
-            send,
-        )
-        .header(until::HEADER.as_str(), until::MEANING)
-        .stream(CHUNKS),
-        Route::get(
-            "/ui/chat/{chat}/messages",
-            "Read the messages that the chat has",
-            Observe,
-            messages,
-        ),
-        Route::get(
-            "/ui/chat/{chat}/stream",
-            "Read the running message from its start",
-            Observe,
-            resume,
-        )
-        .header(until::HEADER.as_str(), until::MEANING)
-        .stream(CHUNKS)
-        .empty("No message is running, and with `latest` there is none."),
-        Route::post(
-            "/ui/chat/{chat}/stop",
-            "Abort the running message",
-            Use,
-            stop,
-        ),
-    ]
+    routes! {
+        post "/ui/chat" needs Use: send, "Send a message or answers, and read the message of the assistant" [
+            .header(until::HEADER.as_str(), until::MEANING)
+            .stream(CHUNKS)
+        ];
+        get "/ui/chat/{chat}/messages" needs Observe: messages, "Read the messages that the chat has";
+        get "/ui/chat/{chat}/stream" needs Observe: resume, "Read the running message from its start" [
+            .header(until::HEADER.as_str(), until::MEANING)
+            .stream(CHUNKS)
+            .empty("No message is running, and with `latest` there is none.")
+        ];
+        post "/ui/chat/{chat}/stop" needs Use: stop, "Abort the running message";
+    }
 }
 
 /// Sends a message of the user, or the client's answers, and streams the message of the assistant.
@@ -82,7 +63,7 @@ async fn send(
     headers: HeaderMap,
     WireBody(body): WireBody<ChatBody>,
 ) -> Result<Response, Problem> {
-    let until = Until::of(&headers)?;
+    let until = until::read(&headers)?;
     let reply = chat::perform(&front, body.read()?, caller, until).await?;
     Ok(stream::response(&front, reply))
 }
@@ -112,7 +93,7 @@ async fn resume(
     Arguments(ResumeChat { latest }): Arguments<ResumeChat>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let until = Until::of(&headers)?;
+    let until = until::read(&headers)?;
     Ok(match chat::resume(&front, &chat, latest, until).await? {
         Some(reply) => stream::response(&front, reply),
         None => StatusCode::NO_CONTENT.into_response(),

@@ -11,7 +11,10 @@ use axum::Json;
 use planck_common::command::{Accepted, Events};
 use serde_json::json;
 
-use super::{key::Role, problem::Problem, route::Route};
+use super::{
+    problem::Problem,
+    route::{Route, routes},
+};
 
 /// The result of a handler.
 type Reply<T> = Result<Json<T>, Problem>;
@@ -27,213 +30,57 @@ const LAST: (&str, &str) = (
 );
 
 pub fn routes() -> Vec<Route> {
-    [sessions(), agents(), cluster()].concat()
-}
-
-fn sessions() -> Vec<Route> {
-    use Role::{Observe, Operate, Use};
     let names =
         json!({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 32});
-    vec![
-        Route::get("/v1/sessions", "List sessions", Observe, sessions::list),
-        Route::post("/v1/sessions", "Start a session", Use, sessions::start).status("201"),
-        Route::get(
-            "/v1/sessions/{session}",
-            "Describe a session",
-            Observe,
-            sessions::info,
-        ),
-        Route::delete(
-            "/v1/sessions/{session}",
-            "Close and delete a session",
-            Operate,
-            sessions::delete,
-        ),
-        Route::post(
-            "/v1/sessions/{session}/prompt",
-            "Send a prompt",
-            Use,
-            prompts::send,
-        )
-        .reply::<Accepted>()
-        .status("202"),
-        Route::get(
-            "/v1/sessions/{session}/prompts/{prompt}",
-            "Describe a prompt",
-            Observe,
-            prompts::outcome,
-        ),
-        Route::post(
-            "/v1/sessions/{session}/abort",
-            "Abort the running work",
-            Use,
-            sessions::abort,
-        ),
-        Route::post(
-            "/v1/sessions/{session}/rewind",
-            "Hide a message and all later ones",
-            Use,
-            sessions::rewind,
-        ),
-        Route::post(
-            "/v1/sessions/{session}/rename",
-            "Give a session a title, or remove it",
-            Use,
-            sessions::rename,
-        ),
-        Route::post(
-            "/v1/sessions/{session}/resume",
-            "Resume a session",
-            Use,
-            sessions::resume,
-        ),
-        Route::post(
-            "/v1/sessions/{session}/close",
-            "Close a session",
-            Operate,
-            sessions::close,
-        ),
-        Route::post(
-            "/v1/sessions/{session}/answer",
-            "Answer a wait",
-            Use,
-            sessions::answer,
-        ),
-        Route::get(
-            "/v1/sessions/{session}/messages",
-            "Read messages",
-            Observe,
-            sessions::messages,
-        ),
-        Route::get(
-            "/v1/sessions/{session}/events",
-            "Read a page of the log, or follow it as a stream",
-            Observe,
-            events::of_session,
-        )
-        .reply::<Events>()
-        .header(LAST.0, LAST.1)
-        .stream(EVENTS),
-        Route::get(
-            "/v1/events",
-            "Follow up to 32 sessions in one stream",
-            Observe,
-            events::of_sessions,
-        )
-        .parameter(json!({"name": "session", "in": "query", "required": true, "schema": names}))
-        .header(LAST.0, LAST.1)
-        .stream(EVENTS),
-        Route::get(
-            "/v1/waits",
-            "List what agents wait for",
-            Observe,
-            sessions::waits,
-        ),
-    ]
-}
+    let names = json!({"name": "session", "in": "query", "required": true, "schema": names});
+    routes! {
+        get "/v1/sessions" needs Observe: sessions::list, "List sessions";
+        post "/v1/sessions" needs Use: sessions::start, "Start a session" [.status("201")];
+        get "/v1/sessions/{session}" needs Observe: sessions::info, "Describe a session";
+        delete "/v1/sessions/{session}" needs Operate: sessions::delete, "Close and delete a session";
+        post "/v1/sessions/{session}/prompt" needs Use: prompts::send, "Send a prompt" [
+            .reply::<Accepted>()
+            .status("202")
+        ];
+        get "/v1/sessions/{session}/prompts/{prompt}" needs Observe: prompts::outcome, "Describe a prompt";
+        post "/v1/sessions/{session}/abort" needs Use: sessions::abort, "Abort the running work";
+        post "/v1/sessions/{session}/rewind" needs Use: sessions::rewind, "Hide a message and all later ones";
+        post "/v1/sessions/{session}/rename" needs Use: sessions::rename, "Give a session a title, or remove it";
+        post "/v1/sessions/{session}/resume" needs Use: sessions::resume, "Resume a session";
+        post "/v1/sessions/{session}/close" needs Operate: sessions::close, "Close a session";
+        post "/v1/sessions/{session}/answer" needs Use: sessions::answer, "Answer a wait";
+        get "/v1/sessions/{session}/messages" needs Observe: sessions::messages, "Read messages";
+        get "/v1/sessions/{session}/events" needs Observe: events::of_session, "Read a page of the log, or follow it as a stream" [
+            .reply::<Events>()
+            .header(LAST.0, LAST.1)
+            .stream(EVENTS)
+        ];
+        get "/v1/events" needs Observe: events::of_sessions, "Follow up to 32 sessions in one stream" [
+            .parameter(names)
+            .header(LAST.0, LAST.1)
+            .stream(EVENTS)
+        ];
+        get "/v1/waits" needs Observe: sessions::waits, "List what agents wait for";
 
-fn agents() -> Vec<Route> {
-    use Role::{Observe, Operate, Use};
-    vec![
-        Route::get(
-            "/v1/agents/{agent}",
-            "Describe an agent",
-            Observe,
-            agents::info,
-        ),
-        Route::get(
-            "/v1/agents/{agent}/snapshot",
-            "Read the running work of an agent",
-            Observe,
-            agents::snapshot,
-        ),
-        Route::post(
-            "/v1/agents/{agent}/prompt",
-            "Send a prompt",
-            Use,
-            agents::prompt,
-        )
-        .status("202"),
-        Route::post(
-            "/v1/agents/{agent}/abort",
-            "Abort the running turn",
-            Use,
-            agents::abort,
-        ),
-        Route::post(
-            "/v1/agents/{agent}/stop",
-            "Stop an agent for good",
-            Operate,
-            agents::stop,
-        ),
-        Route::post(
-            "/v1/agents/{agent}/nudge",
-            "Open a turn without input",
-            Use,
-            agents::nudge,
-        ),
-        Route::post(
-            "/v1/agents/{agent}/checkpoint",
-            "Save a summary",
-            Operate,
-            agents::checkpoint,
-        ),
-        Route::post(
-            "/v1/agents/{agent}/add_tool",
-            "Add a tool",
-            Operate,
-            agents::add_tool,
-        ),
-        Route::post(
-            "/v1/agents/{agent}/remove_tool",
-            "Remove a tool",
-            Operate,
-            agents::remove_tool,
-        ),
-        Route::post(
-            "/v1/agents/{agent}/change_model",
-            "Change the model",
-            Operate,
-            agents::change_model,
-        ),
-    ]
-}
+        get "/v1/agents/{agent}" needs Observe: agents::info, "Describe an agent";
+        get "/v1/agents/{agent}/snapshot" needs Observe: agents::snapshot, "Read the running work of an agent";
+        post "/v1/agents/{agent}/prompt" needs Use: agents::prompt, "Send a prompt" [.status("202")];
+        post "/v1/agents/{agent}/abort" needs Use: agents::abort, "Abort the running turn";
+        post "/v1/agents/{agent}/stop" needs Operate: agents::stop, "Stop an agent for good";
+        post "/v1/agents/{agent}/nudge" needs Use: agents::nudge, "Open a turn without input";
+        post "/v1/agents/{agent}/checkpoint" needs Operate: agents::checkpoint, "Save a summary";
+        post "/v1/agents/{agent}/add_tool" needs Operate: agents::add_tool, "Add a tool";
+        post "/v1/agents/{agent}/remove_tool" needs Operate: agents::remove_tool, "Remove a tool";
+        post "/v1/agents/{agent}/change_model" needs Operate: agents::change_model, "Change the model";
 
-fn cluster() -> Vec<Route> {
-    use Role::{Observe, Operate};
-    vec![
-        Route::get("/v1/nodes", "List the nodes", Observe, cluster::nodes),
-        Route::get(
-            "/v1/nodes/{node}",
-            "Describe a node",
-            Observe,
-            cluster::node,
-        ),
-        Route::post(
-            "/v1/nodes/{node}/drain",
-            "Drain a node",
-            Operate,
-            cluster::drain,
-        ),
-        Route::get(
-            "/v1/teams",
-            "List the templates of teams",
-            Observe,
-            cluster::teams,
-        ),
-        Route::get("/v1/models", "List the models", Observe, cluster::models),
-        Route::get(
-            "/v1/sidecars",
-            "List the sidecars",
-            Observe,
-            cluster::sidecars,
-        ),
-        Route::get(
-            "/v1/decisions",
-            "Follow the decisions of the cluster",
-            Observe,
-            cluster::decisions,
-        )
-        .stream(DECISIONS),
-    ]
+        get "/v1/nodes" needs Observe: cluster::nodes, "List the nodes";
+        get "/v1/nodes/{node}" needs Observe: cluster::node, "Describe a node";
+        post "/v1/nodes/{node}/drain" needs Operate: cluster::drain, "Drain a node";
+        get "/v1/teams" needs Observe: cluster::teams, "List the templates of teams";
+        get "/v1/models" needs Observe: cluster::models, "List the models";
+        get "/v1/sidecars" needs Observe: cluster::sidecars, "List the sidecars";
+        get "/v1/decisions" needs Observe: cluster::decisions, "Follow the decisions of the cluster" [
+            .stream(DECISIONS)
+        ];
+    }
 }
