@@ -1,11 +1,11 @@
 //! The commands `planck serve` and `planck serve key`.
 
 pub mod own_key;
+mod probes;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
-use async_trait::async_trait;
 use clap::{Args, Subcommand, ValueEnum};
 use nix::sys::resource::{Resource, getrlimit};
 use planck_common::{allowed_hosts::AllowedHosts, command::MOST_BY};
@@ -14,6 +14,8 @@ use planck_http::{
 };
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+use probes::FrontOnly;
 
 use super::{
     connect,
@@ -29,7 +31,7 @@ use planck_node::config::{Config, KeyChoice, KeyEntry};
 use planck_node::node::{self, RunningNode};
 use planck_telemetry::{
     metrics::Metrics,
-    vitals::{self, Gauges, Vitals},
+    vitals::{self, Vitals},
 };
 
 #[derive(Debug, Args)]
@@ -266,49 +268,6 @@ fn front(client: Client, options: FrontOptions, metrics: Option<&Arc<Metrics>>) 
         });
     }
     front
-}
-
-/// A front without a node, for the probes: it is ready if a node answers it.
-struct FrontOnly(Client);
-
-#[async_trait]
-impl Vitals for FrontOnly {
-    fn gauges(&self) -> Gauges {
-        Gauges::default()
-    }
-
-    async fn unready(&self, patience: Duration) -> Vec<String> {
-        match tokio::time::timeout(patience, self.0.nodes()).await {
-            Ok(Ok(_)) => Vec::new(),
-            Ok(Err(error)) => vec![error.to_string()],
-            Err(_) => vec!["no node answers in time".to_owned()],
-        }
-    }
-
-    async fn turns(&self, _within: Duration) -> bool {
-        true
-    }
-}
-
-async fn bind(address: SocketAddr, key: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| {
-        let is_taken = error.kind() == io::ErrorKind::AddrInUse;
-        let way_out = match is_taken {
-            true => "; end the program that listens there, maybe another `planck serve`, or name another address",
-            false => "",
-        };
-        anyhow::anyhow!("cannot listen on {address} ({key}): {error}{way_out}")
-    })
-}
-
-/// Reads the value of `--listen`.
-fn to_address(text: &str) -> Result<SocketAddr, String> {
-    let by_name = text.strip_prefix("localhost:");
-    let address = by_name.map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
-    address.parse().map_err(|_| match text.parse::<u16>() {
-        Ok(port) => format!("an IP address is missing; write 127.0.0.1:{port}"),
-        Err(_) => "write an IP address with a port, like 127.0.0.1:8400".into(),
-    })
 }
 
 /// Without NATS, lets commands that use the same store use the node in this process.
