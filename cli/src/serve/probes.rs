@@ -27,24 +27,3 @@ impl Vitals for FrontOnly {
         true
     }
 }
-
-async fn bind(address: SocketAddr, key: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| {
-        let is_taken = error.kind() == io::ErrorKind::AddrInUse;
-        let way_out = match is_taken {
-            true => "; end the program that listens there, maybe another `planck serve`, or name another address",
-            false => "",
-        };
-        anyhow::anyhow!("cannot listen on {address} ({key}): {error}{way_out}")
-    })
-}
-
-/// Reads the value of `--listen`.
-fn to_address(text: &str) -> Result<SocketAddr, String> {
-    let by_name = text.strip_prefix("localhost:");
-    let address = by_name.map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
-    address.parse().map_err(|_| match text.parse::<u16>() {
-        Ok(port) => format!("an IP address is missing; write 127.0.0.1:{port}"),
-        Err(_) => "write an IP address with a port, like 127.0.0.1:8400".into(),
-    })
-}

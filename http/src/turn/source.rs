@@ -75,7 +75,11 @@ impl TurnSource {
         let Some(prompt) = reader.awaited() else {
             return Ok(false);
         };
-        if self.work.as_ref().is_some_and(AwaitedOutcome::is_known) {
+        if self
+            .work
+            .as_ref()
+            .is_some_and(|work| work.known().is_some())
+        {
             return Ok(true);
         }
         let asked = self.client.outcome(&self.session, prompt, Duration::ZERO);
