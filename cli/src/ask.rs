@@ -9,7 +9,6 @@
 //! A chat reads the keys between two questions too. They are the next prompt, except that `/abort`
 //! aborts the work at once.
 
-mod ahead;
 mod dialog;
 mod editor;
 mod keys;
@@ -17,9 +16,10 @@ mod line;
 mod request;
 mod screen;
 mod tty;
+mod type_ahead;
 mod typing;
 
-use std::{collections::VecDeque, ffi::OsString, io, time::Duration};
+use std::{collections::VecDeque, io, time::Duration};
 
 use futures_util::FutureExt as _;
 use planck_common::{
@@ -33,20 +33,20 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-pub use self::{
-    ahead::TypedAhead,
-    tty::{MARK_NO_PASTES, MARK_PASTES, can_ask},
-};
 use self::{
     dialog::{Dialog, Step},
     keys::Key,
     typing::Typing,
 };
+pub use self::{
+    tty::{MARK_NO_PASTES, MARK_PASTES, can_ask},
+    type_ahead::TypeAhead,
+};
 use super::{
     output::Stream,
     render::{Style, ended},
     waits::own_name,
-    watch::Sink,
+    watch::EventDisplay,
 };
 use planck_client::{Client, ClientError, FollowEvent};
 
@@ -69,7 +69,6 @@ pub struct Asker {
     to: Stream,
     style: Style,
     by: Option<String>,
-    editor: Option<OsString>,
     typing: Typing,
     /// Waits that are asked about after the open question.
     next: VecDeque<WaitRow>,
@@ -78,9 +77,6 @@ pub struct Asker {
     /// Whether the log was read to its end. Before that, an event that belongs before a question on
     /// the screen may follow.
     is_caught_up: bool,
-    /// The number of the latest event that was shown. A wait that was opened by a later one is asked
-    /// about after the events before it, such as the text of the same message.
-    shown: Seq,
     open: Option<OpenQuestion>,
 }
 
@@ -128,24 +124,17 @@ impl Asker {
             to,
             style,
             by: own_name(),
-            editor: editor::command(),
             typing: Typing::new(marks, is_hushed),
             next: VecDeque::new(),
             look_at: Some(Instant::now()),
             is_caught_up: false,
-            shown: 0,
             open: None,
         }
     }
 
     /// Returns what was typed before a question took keys.
-    pub fn typed_ahead(self) -> TypedAhead {
-        self.typing.into_ahead()
-    }
-
-    /// Says that the events up to this number were shown already.
-    pub fn begin_after(&mut self, shown: Seq) {
-        self.shown = shown;
+    pub fn type_ahead(self) -> TypeAhead {
+        self.typing.into_type_ahead()
     }
 
     /// Looks for waits soon, for example because an abort may have left some open.
@@ -172,7 +161,7 @@ impl Asker {
 
     /// Handles an event of the session before it is shown. If it ends the open question, the
     /// question is withdrawn from the screen.
-    pub fn observe(&mut self, event: &FollowEvent, sink: &mut Sink) -> io::Result<()> {
+    pub fn observe(&mut self, event: &FollowEvent, display: &mut EventDisplay) -> io::Result<()> {
         let FollowEvent::Durable(envelope) = event else {
             match event {
                 FollowEvent::Retracted(_) => self.look_again(),
@@ -181,12 +170,11 @@ impl Asker {
             }
             return Ok(());
         };
-        self.shown = self.shown.max(envelope.seq.unwrap_or_default());
         let is_over = match envelope.event().and_then(Result::ok) {
             Some(Event::WaitOpened(wait)) => self.is_open(&wait.id),
             Some(Event::WaitClosed(closed)) => {
                 let is_open = self.is_open(&closed.id);
-                if is_open && sink.is_silent() {
+                if is_open && display.is_silent() {
                     self.say(&[ended(&closed, self.title())])?;
                 }
                 is_open
@@ -200,7 +188,7 @@ impl Asker {
         };
         let soon = Instant::now();
         self.look_at = Some(self.look_at.map_or(soon, |at| at.max(soon)));
-        if is_over { self.close(sink) } else { Ok(()) }
+        if is_over { self.close(display) } else { Ok(()) }
     }
 
     fn is_open(&self, id: &CallId) -> bool {
@@ -213,27 +201,29 @@ impl Asker {
     }
 
     /// Takes the open question off the screen, and writes the output that was held back.
-    pub fn close(&mut self, sink: &mut Sink) -> io::Result<()> {
+    pub fn close(&mut self, display: &mut EventDisplay) -> io::Result<()> {
         let open = self.open.take();
-        self.typing.rest();
+        self.typing.end_question();
         if open.is_some_and(|open| open.counts_at.is_none()) {
             self.to.draw(&self.erased())?;
         }
         self.next.clear();
-        sink.release()
+        display.release()
     }
 
-    /// Handles an event, until it is done or the person interrupts.
+    /// Handles an event, until it is done or the person interrupts. `shown` is the number of the latest
+    /// event of the session that was shown.
     pub async fn handle(
         &mut self,
         event: AskEvent,
-        sink: &mut Sink,
+        shown: Seq,
+        display: &mut EventDisplay,
         interrupted: &mut Signal,
     ) -> anyhow::Result<Asked> {
         let step = match event {
             AskEvent::Look => {
                 return tokio::select! {
-                    done = self.look(sink) => done.map(|()| Asked::Stays),
+                    done = self.look(shown, display) => done.map(|()| Asked::Stays),
                     _ = interrupted.recv() => Ok(Asked::Interrupted),
                 };
             }
@@ -263,17 +253,17 @@ impl Asker {
             Step::Help => self.help()?,
             Step::Request => {
                 self.to.draw(&self.erased())?;
-                self.request(sink)?;
+                self.request(display)?;
             }
-            Step::Edit(text) => self.edit(&text, sink, interrupted).await?,
+            Step::Edit(text) => self.edit(&text, display, interrupted).await?,
             Step::Send(answer) => {
                 tokio::select! {
-                    sent = self.send(&answer, sink) => sent?,
+                    sent = self.send(&answer, display) => sent?,
                     _ = interrupted.recv() => return Ok(Asked::Interrupted),
                 }
             }
             Step::Leave => {
-                self.close(sink)?;
+                self.close(display)?;
                 return Ok(Asked::Left);
             }
         }
@@ -282,7 +272,7 @@ impl Asker {
     }
 
     /// Opens the next question, if there is one.
-    async fn look(&mut self, sink: &mut Sink) -> anyhow::Result<()> {
+    async fn look(&mut self, shown: Seq, display: &mut EventDisplay) -> anyhow::Result<()> {
         self.look_at = None;
         self.typing.listen()?;
         let filter = ListWaits {
@@ -299,25 +289,26 @@ impl Asker {
                 return Ok(());
             }
         }
-        // The event that opened such a wait makes the asker look again.
-        self.next.retain(|wait| wait.seq <= self.shown);
+        // A wait that a later event opened is asked about after the events before it, such as the text
+        // of the same message. That event makes the asker look again.
+        self.next.retain(|wait| wait.seq <= shown);
         while let Some(wait) = self.next.pop_front() {
-            if let Some(dialog) = Dialog::of(wait, self.by.clone(), self.editor.is_some()) {
-                return Ok(self.begin(dialog, sink)?);
+            if let Some(dialog) = Dialog::of(wait, self.by.clone()) {
+                return Ok(self.begin(dialog, display)?);
             }
         }
         Ok(())
     }
 
-    fn begin(&mut self, dialog: Dialog, sink: &mut Sink) -> io::Result<()> {
+    fn begin(&mut self, dialog: Dialog, display: &mut EventDisplay) -> io::Result<()> {
         self.typing.begin()?;
-        sink.learn_wait(&dialog.wait);
-        sink.hold()?;
+        display.learn_wait(&dialog.wait);
+        display.hold()?;
         self.open = Some(OpenQuestion {
             dialog,
             counts_at: Some(Instant::now() + QUIET),
         });
-        self.request(sink)
+        self.request(display)
     }
 
     /// Passes keys to the open question. Returns `None` if they are no answer, because there is no
@@ -335,15 +326,14 @@ impl Asker {
     async fn edit(
         &mut self,
         text: &str,
-        sink: &mut Sink,
+        display: &mut EventDisplay,
         interrupted: &mut Signal,
     ) -> anyhow::Result<()> {
-        let (Some(editor), Some(open)) = (&self.editor, self.open.take()) else {
+        let Some(OpenQuestion { mut dialog, .. }) = self.open.take() else {
             return Ok(());
         };
-        let OpenQuestion { mut dialog, .. } = open;
         self.typing.leave();
-        let edited = editor::edit(editor, text).await;
+        let edited = editor::edit(text).await;
         // Interrupts that were typed meanwhile were for the editor.
         while interrupted.recv().now_or_never().flatten().is_some() {}
         let step = match edited {
@@ -359,25 +349,25 @@ impl Asker {
             return Ok(self.say(&[text])?);
         }
         self.to.draw(&self.erased())?;
-        Ok(self.request(sink)?)
+        Ok(self.request(display)?)
     }
 
     /// Sends an answer. If it is not accepted, says why.
-    async fn send(&mut self, answer: &Answer, sink: &mut Sink) -> anyhow::Result<()> {
+    async fn send(&mut self, answer: &Answer, display: &mut EventDisplay) -> anyhow::Result<()> {
         let why = match self.client.answer(&self.session, answer).await {
             Ok(answered) => {
                 self.look_at = Some(Instant::now() + NEXT);
-                if sink.is_silent() {
+                if display.is_silent() {
                     self.say(&[answered.decision.name().into()])?;
                 }
-                return Ok(self.close(sink)?);
+                return Ok(self.close(display)?);
             }
             Err(ClientError::Refused(refusal))
                 if matches!(refusal.code, Code::Exists | Code::NotFound) =>
             {
                 self.look_at = Some(Instant::now());
                 self.say(&[refusal.message])?;
-                return Ok(self.close(sink)?);
+                return Ok(self.close(display)?);
             }
             Err(error) => error.to_string(),
         };

@@ -7,6 +7,7 @@ use axum::{
     http::{StatusCode, Uri},
     middleware,
     response::{IntoResponse as _, Response},
+    routing::any,
 };
 use planck_client::Client;
 use planck_common::{SessionId, command::Start, spec::LOCAL};
@@ -17,12 +18,13 @@ use super::{
     console,
     counters::FrontCounters,
     feed::{Feed, Feeds},
-    guard::{AllowedNames, guard, guard_probes},
+    guard::{AllowedNames, guard},
     health,
     key::{Caller, Keys, Role},
-    openai,
+    openai, openapi,
     problem::Problem,
-    server::{self, ADMIN_CONNECTIONS, ConnectionLimits},
+    route::Route,
+    server::{self, ConnectionLimits},
     ui, v1,
 };
 
@@ -67,7 +69,8 @@ impl StartDefaults {
     }
 }
 
-/// A function that returns the metrics of this process in Prometheus' text format.
+/// A function that returns the metrics of this process in Prometheus' text format, with those that the
+/// front [counts](Front::counted).
 #[derive(Clone)]
 pub struct MetricsText(pub Arc<dyn Fn() -> String + Send + Sync>);
 
@@ -143,27 +146,14 @@ impl Front {
         self.tasks.wait().await;
     }
 
-    /// Serves only the health and the metrics of the process, without keys.
-    pub async fn serve_admin(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
-        let routes = health::open_routes()
-            .layer(middleware::from_fn_with_state(
-                Arc::clone(&self),
-                guard_probes,
-            ))
-            .with_state(Arc::clone(&self));
-        let limits = ConnectionLimits {
-            all: ADMIN_CONNECTIONS,
-            keyless: ADMIN_CONNECTIONS,
-        };
-        server::serve(listener, routes, limits, stop).await;
-    }
-
-    /// Returns the table of all routes, behind the checks that every request passes.
+    /// Returns all routes, behind the checks that every request passes.
     pub fn routes(self: &Arc<Self>) -> Router {
-        Router::new()
-            .merge(v1::routes())
-            .merge(ui::routes())
-            .merge(openai::routes())
+        let add = |router: Router<_>, route: Route| router.route(route.path, route.handler());
+        table()
+            .into_iter()
+            .fold(Router::new(), add)
+            .merge(openapi::routes())
+            .route("/openai/{*rest}", any(openai::no_route))
             .merge(console::routes())
             .merge(health::routes())
             .fallback(no_route)
@@ -200,10 +190,17 @@ impl Front {
         &self.start
     }
 
-    /// Returns the metrics of the front and of its process.
+    /// Returns what the front counts, in Prometheus' text format.
+    pub fn counted(&self) -> String {
+        self.counters.text()
+    }
+
+    /// Returns the metrics of the process.
     pub(crate) fn metrics(&self) -> String {
-        let process = self.metrics.as_ref().map(|MetricsText(text)| text());
-        self.counters.text() + &process.unwrap_or_default()
+        match &self.metrics {
+            Some(MetricsText(text)) => text(),
+            None => self.counted(),
+        }
     }
 
     pub(crate) fn counters(&self) -> &Arc<FrontCounters> {
@@ -233,8 +230,13 @@ impl Front {
     /// Returns whether everybody may read a path: the files of the console, which ask for the key
     /// themselves, and what tells nothing about sessions.
     pub(crate) fn is_public(&self, path: &str) -> bool {
-        console::has(path) || health::is_public(path) || path == v1::OPENAPI
+        console::has(path) || health::is_public(path) || path == openapi::PATH
     }
+}
+
+/// Returns the table of the routes that the description has.
+pub fn table() -> Vec<Route> {
+    [v1::routes(), ui::routes(), openai::routes()].concat()
 }
 
 async fn no_route(uri: Uri) -> Response {
@@ -242,7 +244,7 @@ async fn no_route(uri: Uri) -> Response {
     openai::misplaced(&path).unwrap_or_else(|| {
         let what = format!(
             "there is no `{path}` here; `{}` lists the routes",
-            v1::OPENAPI
+            openapi::PATH
         );
         Problem::not_found(what).into_response()
     })
@@ -251,6 +253,9 @@ async fn no_route(uri: Uri) -> Response {
 async fn no_method() -> Problem {
     Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,
-        format!("this route has other methods; `{}` lists them", v1::OPENAPI),
+        format!(
+            "this route has other methods; `{}` lists them",
+            openapi::PATH
+        ),
     )
 }

@@ -11,14 +11,7 @@ use axum::{
 };
 use planck_common::allowed_hosts::{AllowedHosts, name_of};
 
-use super::{
-    front::Front,
-    health,
-    key::Keys,
-    openai::{self, ApiError},
-    problem::Problem,
-    server::Connection,
-};
+use super::{front::Front, health, key::Keys, problem::Problem, route::refuse, server::Connection};
 
 /// The names under which a front may be addressed, and the pages that may use it.
 #[derive(Debug, Clone, Default)]
@@ -71,12 +64,10 @@ pub async fn guard(State(front): State<Arc<Front>>, mut request: Request, next: 
         .as_ref()
         .and_then(|origin| origin.to_str().ok())
         .is_some_and(|origin| front.names().allows(origin));
-    let is_openai = request.uri().path().starts_with(openai::PREFIX);
     let mut response = match check(&front, &mut request, origin.as_ref()) {
         Ok(()) if request.method() == Method::OPTIONS && origin.is_some() => preflight(&request),
         Ok(()) => next.run(request).await,
-        Err(problem) if is_openai => ApiError::from(problem).into_response(),
-        Err(problem) => problem.into_response(),
+        Err(problem) => refuse(request.uri().path(), problem),
     };
     front.counters().answered(response.status());
     let headers = response.headers_mut();
@@ -89,19 +80,6 @@ pub async fn guard(State(front): State<Arc<Front>>, mut request: Request, next: 
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     }
     response
-}
-
-/// Passes a request to the listener for operators on to its handler if the name of the host permits.
-pub async fn guard_probes(
-    State(front): State<Arc<Front>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    match host(&request) {
-        Ok(host) if front.names().hosts.allow_probe(host) => next.run(request).await,
-        Ok(host) => wrong_host(host).into_response(),
-        Err(problem) => problem.into_response(),
-    }
 }
 
 /// Returns the host that a request is for, which may be missing. With two of them, this front and a
@@ -172,11 +150,6 @@ mod tests {
         Client,
         bus::{MemoryBus, MemoryHub},
     };
-    use tokio::{
-        io::{AsyncReadExt as _, AsyncWriteExt as _},
-        net::{TcpListener, TcpStream},
-    };
-    use tokio_util::sync::CancellationToken;
     use tower::ServiceExt as _;
 
     use super::*;
@@ -230,41 +203,6 @@ mod tests {
                 "{origin}"
             );
         }
-    }
-
-    /// Everybody may read the metrics at the listener for operators, so the name of the host must tell a
-    /// page of a stranger from a scraper.
-    #[tokio::test]
-    async fn listener_for_operators_checks_the_host() {
-        let names = AllowedNames {
-            hosts: AllowedHosts(vec!["front.example.com".into()]),
-            ..AllowedNames::default()
-        };
-        let options = FrontOptions {
-            names,
-            ..FrontOptions::default()
-        };
-        let client = Client::over(Arc::new(MemoryBus::new(MemoryHub::new())));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let stop = CancellationToken::new();
-        let serving = tokio::spawn(Front::new(client, options).serve_admin(listener, stop.clone()));
-        for (host, status) in [
-            ("10.0.0.7:9465", "200"),
-            ("front:9465", "200"),
-            ("front.example.com", "200"),
-            ("evil.example.com:9465", "403"),
-            ("front\r\nhost: front", "400"),
-        ] {
-            let mut stream = TcpStream::connect(address).await.unwrap();
-            let request = format!("GET /metrics HTTP/1.0\r\nhost: {host}\r\n\r\n");
-            stream.write_all(request.as_bytes()).await.unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.unwrap();
-            assert!(answer.contains(&format!(" {status} ")), "{host}: {answer}");
-        }
-        stop.cancel();
-        serving.await.unwrap();
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use axum::{
     routing::get,
 };
 
-use super::{front::Front, key::Observer, problem::Problem};
+use super::{front::Front, key::Role, problem::Problem, route::require};
 
 /// How long `/readyz` waits for a node's answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -18,23 +18,12 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// The path of the metrics, which the front answers on its own.
 pub const METRICS: &str = "/metrics";
 
-/// Returns the routes for the public listener, where the metrics need a key.
+/// Returns the routes. The metrics need a key, unlike those at `telemetry.listen`.
 pub fn routes() -> Router<Arc<Front>> {
     Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
-        .route(
-            METRICS,
-            get(async |_: Observer, front| metrics(front).await),
-        )
-}
-
-/// Returns the routes for a listener that only operators reach.
-pub fn open_routes() -> Router<Arc<Front>> {
-    Router::new()
-        .route("/livez", get(livez))
-        .route("/readyz", get(readyz))
-        .route(METRICS, get(metrics))
+        .route(METRICS, require(Role::Observe, get(metrics)))
 }
 
 /// Returns whether a path needs no key, because load balancers have none.

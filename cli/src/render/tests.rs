@@ -122,7 +122,7 @@ impl Stage {
     }
 
     fn end(mut self) -> String {
-        self.drawn += self.screen.rest().as_str();
+        self.drawn += self.screen.end_text().as_str();
         self.drawn.replace('\x1b', "␛").replace('\r', "␍")
     }
 }
@@ -442,7 +442,7 @@ fn nothing_an_agent_says_moves_the_cursor() {
         EventKind::Warning,
         json!({"code": "c", "message": "\x1b]52;c;x\x07 \u{9b}2J"}),
     );
-    let drawn = stage.drawn + stage.screen.rest().as_str();
+    let drawn = stage.drawn + stage.screen.end_text().as_str();
     assert!(
         !drawn.contains(|c: char| c.is_control() && c != '\n') && !drawn.contains('\u{202e}'),
         "{drawn:?}"

@@ -3,15 +3,15 @@
 use clap::{Args, ValueEnum};
 use planck_common::command::{InputMode, Prompt};
 
-use super::look::state;
+use super::show::state;
 use crate::{
     connect::ConnectedClient,
     exit::Exit,
+    follow_work::follow_work,
     output::{say, warn},
     render::style::counted,
-    stay::stay,
     waits::own_name,
-    watch::Sent,
+    watch::WatchedWork,
 };
 use planck_client::{Client, ClientError};
 
@@ -62,7 +62,7 @@ impl SendPrompt {
         let accepted = link.client.prompt(&self.session, prompt).await?;
         if link.is_alone() {
             let session = &self.session;
-            return stay(link, session, &accepted.into()).await;
+            return follow_work(link, session, &accepted.into()).await;
         }
         say(&format!(
             "accepted as {}; follow it with `planck session attach {} --from {}`\n",
@@ -92,28 +92,21 @@ pub async fn resume(link: &ConnectedClient, session: &str) -> anyhow::Result<Exi
     if !link.is_alone() {
         return Ok(Exit::Done);
     }
-    let work = Sent {
+    let work = WatchedWork {
         session: started.session_id,
         prompt: None,
         from: started.seq + 1,
     };
-    stay(link, &started.name, &work).await
+    follow_work(link, &started.name, &work).await
 }
 
 pub async fn rename(client: &Client, session: &str, title: &str) -> anyhow::Result<Exit> {
-    let title = one_title(title);
-    let renamed = client.rename(session, title.clone()).await?;
+    let renamed = client.rename(session, Some(title.to_owned())).await?;
     say(&match renamed.title {
         Some(title) => format!("{session} has the title \"{title}\"\n"),
         None => format!("{session} has no title\n"),
     })?;
     Ok(Exit::Done)
-}
-
-/// Returns a title without superfluous spaces, or `None` if it has no word.
-fn one_title(title: &str) -> Option<String> {
-    let words: Vec<&str> = title.split_whitespace().collect();
-    (!words.is_empty()).then(|| words.join(" "))
 }
 
 pub async fn close(client: &Client, session: &str) -> anyhow::Result<Exit> {

@@ -296,16 +296,13 @@ section! {
     Http {
         /// The address at which the front listens. Beyond this machine it needs `http.keys`.
         listen: Listen = Listen::local(8400);
-        /// The address at which `/livez`, `/readyz` and `/metrics` are served without a key. Port 0
-        /// turns it off.
-        admin_listen: Listen = Listen::OFF;
         /// The keys of the callers, each with a name, a hash and a role: `observe`, `use` or
         /// `operate`. `planck serve key NAME` makes one. Unset: the front makes one key, which `planck
         /// serve key` prints. `none`: every program on this machine may do everything.
         keys: KeyChoice = KeyChoice::default();
         /// The names under which clients may address the front, besides `localhost` and IP
         /// addresses. Empty: with a list of keys any name, otherwise no other. Also the names of
-        /// `admin_listen` and `telemetry.listen`, which serve every name without a dot as well.
+        /// `telemetry.listen`, which serves every name without a dot as well.
         allowed_hosts: Vec<String> = Vec::new();
         /// The origins, such as `http://localhost:3000`, whose pages may use the front.
         allowed_origins: Vec<String> = Vec::new();
@@ -330,8 +327,8 @@ section! {
         /// Whether traces contain instructions, messages, arguments and results of tools. Long ones
         /// are cut.
         content: bool = false;
-        /// The address at which `planck node` serves `/livez`, `/readyz` and `/metrics` over HTTP,
-        /// without authentication. Port 0 turns it off.
+        /// The address at which `planck node` and `planck serve` serve `/livez`, `/readyz` and
+        /// `/metrics` over HTTP, without authentication. Port 0 turns it off.
         listen: Listen = Listen::OFF;
     }
 }
