@@ -21,7 +21,7 @@ pub use cluster_handle::Joining;
 
 use self::{cluster_handle::ClusterHandle, notifier::NodeNotifier, toolbox_factory::NodeToolboxes};
 use crate::{
-    actor::{ActorContext, Host, activity::ActivityCounts, queues::Queues, runtimes::Runtimes},
+    actor::{ActorContext, Host, activity::ActivityCounts, runtimes::Runtimes, saving::Queues},
     agent,
     bus::{Bus, ServiceGuard},
     gateway,

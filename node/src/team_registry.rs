@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    actor::{Host, parts::SessionContext},
+    actor::{Host, context::SessionContext},
     base::Base,
     lookup::Lookup,
 };

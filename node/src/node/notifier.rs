@@ -8,7 +8,7 @@ use super::Node;
 use crate::{
     actor::{
         Hosting,
-        parts::{ActorIdentity, PeerNotifier},
+        context::{ActorIdentity, PeerNotifier},
     },
     late::Late,
 };

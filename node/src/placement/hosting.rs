@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::{Placement, admission::AdmissionPermit};
-use crate::actor::{Hosting, Opening, parts::SessionContext};
+use crate::actor::{Hosting, Opening, context::SessionContext};
 use planck_store::{AgentRecord, HeldLease, LeadIncarnation, LeaseClaim};
 
 /// The maximum time that tools wait for the tools of a dead node to end.

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{Takeover, claim::Purpose, team_stopper::TeamStopper};
-use crate::actor::parts::SessionContext;
+use crate::actor::context::SessionContext;
 use planck_cluster::{
     cascade::TeamIncarnation,
     claiming::{ClaimEffect, ClaimInput, ClaimPlan, ClaimPolicy, LeadLease, TeamClaim},
