@@ -6,6 +6,7 @@ mod baselines;
 pub mod events;
 mod inboxes;
 mod leases;
+mod members;
 mod messages;
 mod parity;
 mod previews;
@@ -74,7 +75,8 @@ cases! {
         releasing_ends_a_lease
         releasing_leaves_a_stopped_agent_stopped
         leases_released_together_have_a_result_each
-        leases_are_swept
+        leases_are_swept;
+    members:
         creating_an_agent_is_idempotent_and_bounded
         agents_of_a_batch_are_created_together
         agents_are_found_by_id_name_or_type
