@@ -97,7 +97,7 @@ impl Agent {
     /// Warns once for each way in which a server deviates from its wire format, although its
     /// answers can be read.
     fn warn_of_deviations(&mut self, finish: &Finish, rows: &mut Rows) {
-        for what in &finish.salvaged {
+        for what in &finish.deviations {
             let provider = &self.config.spec.model.provider;
             let message = format!(
                 "the server of `{provider}` deviates from its wire format: {what}; its answers are read as meant"

@@ -90,7 +90,7 @@ impl Agent {
         if !outcome.changes.is_empty()
             && let Some((turn, TurnActivity::UsingTools(round))) = self.phase.take_if(waits)
         {
-            return self.hold((turn, round), ticket, outcome, elapsed, step);
+            return self.ask_about_changes((turn, round), ticket, outcome, elapsed, step);
         }
         let mut rows = Rows::at(self.place(step.now));
         let Phase::Working(turn, activity) = &mut self.phase else {

@@ -1,22 +1,20 @@
-//! The decisions of compaction, without I/O: when the view is too long, and which part of it a
+//! The decisions of compaction, without I/O: when the context is too long, and which part of it a
 //! summary replaces.
 
 mod check;
 mod cut;
 mod prompt;
-mod size;
 
 use std::sync::Arc;
 
 use planck_common::{
     Seq,
-    message::{Custom, MessageBody},
+    message::{Custom, MessageBody, Part},
 };
 
 pub use check::{Replacement, SummaryFault};
 pub use cut::{Cut, is_legal, shorten};
 pub use prompt::Request;
-pub use size::{tokens, tokens_of};
 
 /// When to compact, and how much to keep.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +42,7 @@ impl Rules {
     }
 }
 
-/// One message of the model's view.
+/// One message of the model's context.
 #[derive(Debug, Clone)]
 pub struct Line {
     /// The message's id, or 0 until it is saved.
@@ -68,7 +66,7 @@ impl Line {
 /// The input of a compactor.
 #[derive(Debug, Clone)]
 pub struct Material {
-    /// The messages of the whole view, in order.
+    /// The messages of the whole context, in order.
     pub lines: Vec<Line>,
     /// The estimated number of tokens in the system prompt and the tools.
     pub fixed: u64,
@@ -93,6 +91,32 @@ impl Material {
     /// Returns the id of the first message that is kept.
     pub fn keep_from(&self) -> Seq {
         self.lines.get(self.cut.at).map_or(0, |line| line.id)
+    }
+}
+
+/// The assumed size of an image or a file, in characters, until the provider has counted it.
+const ATTACHMENT: usize = 6_000;
+
+/// Returns the estimated number of tokens in a text of `chars` characters. Four characters count as
+/// one token.
+pub fn tokens(chars: usize) -> u64 {
+    chars.div_ceil(4) as u64
+}
+
+/// Returns the estimated number of tokens in a message. Every image or file counts as the same
+/// number of characters.
+pub fn tokens_of(body: &MessageBody) -> u64 {
+    tokens(body.content.iter().map(chars).sum())
+}
+
+fn chars(part: &Part) -> usize {
+    match part {
+        Part::Text { text, .. } | Part::ToolResult { text, .. } => text.chars().count(),
+        Part::Thinking {
+            text, signature, ..
+        } => text.chars().count() + signature.as_ref().map_or(0, String::len),
+        Part::ToolCall { name, args, .. } => name.len() + args.get().len(),
+        Part::Image { .. } | Part::File { .. } => ATTACHMENT,
     }
 }
 

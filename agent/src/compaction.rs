@@ -1,5 +1,5 @@
 //! Compaction within the loop: when it is due, what the compactor gets, and how its answer changes
-//! the view.
+//! the context.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ impl Agent {
         self.deferred.futile == Some(self.transcript.added())
     }
 
-    /// Publishes `compacting`, and requests a summary of the older part of the view. If that part
+    /// Publishes `compacting`, and requests a summary of the older part of the context. If that part
     /// has no message besides an earlier summary, only shortens long results.
     pub(super) fn compact(&mut self, turn: Box<Turn>, material: &Material, step: &mut StepEffects) {
         let tokens_before = material.tokens;
@@ -247,7 +247,7 @@ fn summary(content: Vec<Part>, covers: Seq, cut_results: Option<usize>) -> Messa
 impl Material {
     /// Returns the id of the last message that a summary at this cut covers: the last one before
     /// the cut, or else the last one that an earlier summary covers, or else the id before the
-    /// first message of the view.
+    /// first message of the context.
     fn covers(&self, cut: Cut) -> Seq {
         let older = self.lines.get(..cut.at).unwrap_or_default();
         let said = older

@@ -135,7 +135,7 @@ impl Draft {
         let mut parts: Vec<Part> = pieces
             .map(|piece| piece.into_part(&mut taken, &call_id))
             .collect();
-        // The parts stay in memory as long as they are in the view, so the spare capacity of their
+        // The parts stay in memory as long as they are in the context, so the spare capacity of their
         // vector is freed.
         parts.shrink_to_fit();
         parts

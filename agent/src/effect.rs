@@ -25,7 +25,7 @@ pub enum Effect {
         place: EventPlace,
         event: Event,
     },
-    /// Call the model for the next reply to the agent's view. The runtime reads the transcript,
+    /// Call the model for the next reply to the agent's context. The runtime reads the transcript,
     /// model and tools from the agent.
     CallModel {
         ticket: Ticket,
@@ -43,7 +43,7 @@ pub enum Effect {
     CancelTool {
         ticket: Ticket,
     },
-    /// Ask a compactor to summarise the older part of the view. The runtime gets the view with
+    /// Ask a compactor to summarise the older part of the context. The runtime gets the context with
     /// [`super::Agent::compaction`].
     Compact {
         ticket: Ticket,

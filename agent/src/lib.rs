@@ -3,11 +3,10 @@
 //! I/O. Time and random numbers are arguments.
 //!
 //! The crate also defines the types that the loop shares with the runtime: chunks and failures of
-//! models ([`model`]), outcomes of tool calls ([`outcome`]) and rows of the log ([`log`]).
+//! models ([`model`]), outcomes of tool calls ([`outcome`]) and rows of the log ([`LogRow`]).
 
 #![forbid(unsafe_code)]
 
-pub mod log;
 pub mod model;
 pub mod nul;
 pub mod outcome;
@@ -41,8 +40,8 @@ mod commands;
 mod compaction;
 mod request;
 mod restore;
+mod state;
 mod turn;
-mod view;
 mod waiting;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -56,7 +55,7 @@ pub use effect::{Effect, Entry, Mark, Save};
 pub use inbox::{InputOutcome, NewInput, StoredInput};
 pub use input::{Command, Input};
 pub use restore::Unreadable;
-pub use setup::{ArgumentCheck, Memory, OpenTurn, Settings, Setup, Unstorable};
+pub use setup::{ArgumentCheck, LogRow, Memory, OpenTurn, Settings, Setup, Unstorable};
 
 use inbox::InputQueue;
 use phase::{Phase, Stopping};
@@ -138,7 +137,7 @@ impl Agent {
             settings,
             dir,
         } = setup;
-        let charter = AgentConfig::new(spec, card, (tools, arguments), dir);
+        let config = AgentConfig::new(spec, card, (tools, arguments), dir);
         Self {
             identity: AgentIdentity {
                 session,
@@ -148,8 +147,8 @@ impl Agent {
             settings,
             limits,
             phase: Phase::Idle,
-            transcript: Transcript::new(charter.tokens()),
-            config: charter,
+            transcript: Transcript::new(config.tokens()),
+            config,
             inbox: InputQueue::default(),
             saves: VecDeque::new(),
             totals: Totals::default(),

@@ -110,7 +110,7 @@ pub struct Finish {
     pub usage: Usage,
     /// The ways in which the server deviated from its wire format although the answer could be
     /// read. These texts are shown to users.
-    pub salvaged: Vec<&'static str>,
+    pub deviations: Vec<&'static str>,
     /// The response's id and model, for traces.
     pub names: Names,
 }
@@ -151,14 +151,14 @@ impl fmt::Debug for Finish {
         let Self {
             stop,
             usage,
-            salvaged,
+            deviations,
             names,
         } = self;
         let mut shown = f.debug_struct("Finish");
         shown
             .field("stop", stop)
             .field("usage", usage)
-            .field("salvaged", salvaged);
+            .field("deviations", deviations);
         if *names != Names::default() {
             shown.field("names", names);
         }
@@ -171,7 +171,7 @@ impl Finish {
         Self {
             stop,
             usage,
-            salvaged: Vec::new(),
+            deviations: Vec::new(),
             names: Names::default(),
         }
     }

@@ -1,4 +1,4 @@
-//! Restores an agent from its log: its view, and the work that was interrupted.
+//! Restores an agent from its log: its context, and the work that was interrupted.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use planck_common::{
 };
 
 use super::{
-    Agent, Effect, Memory, NewInput, OpenTurn, Setup, StepEffects, StoredInput, Totals,
+    Agent, Effect, LogRow, Memory, NewInput, OpenTurn, Setup, StepEffects, StoredInput, Totals,
     admission::INTERRUPTED,
     answer::DEVIATING,
     effect::Change,
@@ -21,7 +21,6 @@ use super::{
     speech,
     waiting::{withdraw, withdrawn},
 };
-use crate::log::LogRow;
 
 const NOT_ANSWERED: &str = "not run: the turn ended before anybody answered";
 

@@ -80,12 +80,12 @@ pub(super) struct OpenWait {
     pub kind: WaitKind,
     pub digest: String,
     /// The result of a call that has run and changed protected files.
-    pub result: Option<HeldResult>,
+    pub result: Option<KeptResult>,
 }
 
 /// The result of a call, which is kept until a person has decided about the call's changes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct HeldResult {
+pub(super) struct KeptResult {
     pub text: String,
     pub error: bool,
     pub duration_ms: u64,
@@ -285,7 +285,7 @@ impl Call {
             id: opened.id.clone(),
             kind: opened.kind,
             digest: opened.digest.clone(),
-            result: held_result(opened),
+            result: kept_result(opened),
         });
     }
 
@@ -371,10 +371,10 @@ pub(super) fn remarked(text: String, remark: Option<&str>) -> String {
 }
 
 /// Returns the result that a wait about changes keeps, or `None` if its call did not run.
-fn held_result(wait: &WaitOpened) -> Option<HeldResult> {
+fn kept_result(wait: &WaitOpened) -> Option<KeptResult> {
     #[derive(Deserialize)]
     struct Request {
-        result: Option<HeldResult>,
+        result: Option<KeptResult>,
     }
     let is_change = wait.kind == WaitKind::Change;
     let request = is_change.then(|| serde_json::from_str::<Request>(wait.request.get()).ok());

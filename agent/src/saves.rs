@@ -40,7 +40,7 @@ pub(super) struct Pending {
 /// The work that follows the commit of a save.
 #[derive(Debug)]
 pub(super) enum OnCommit {
-    /// The messages, which are already in the model's view, get the numbers of their rows as ids.
+    /// The messages, which are already in the model's context, get the numbers of their rows as ids.
     Settle,
     /// The agent has no turn any more, and decides what to do next.
     Close,
@@ -157,7 +157,7 @@ impl Rows {
 }
 
 impl Agent {
-    /// Saves rows, if there are any, and adds their messages to the view at once. The following
+    /// Saves rows, if there are any, and adds their messages to the context at once. The following
     /// effects wait for the commit.
     pub(super) fn save(&mut self, rows: Rows, state: AgentState, step: &mut StepEffects) {
         if !rows.is_empty() {
@@ -183,26 +183,26 @@ impl Agent {
         rows: Rows,
         state: AgentState,
         beside: bool,
-        then: OnCommit,
+        on_commit: OnCommit,
         step: &mut StepEffects,
     ) {
         for (_, body) in &rows.messages {
             self.transcript.push(body.clone());
         }
-        self.submit(rows, state, beside, then, step);
+        self.submit(rows, state, beside, on_commit, step);
     }
 
     /// Saves rows that the store may refuse because their inputs are no longer in the inbox, or
-    /// whose messages are added to the view only after the commit. The save must be the last effect
+    /// whose messages are added to the context only after the commit. The save must be the last effect
     /// of a step.
     pub(super) fn save_then(
         &mut self,
         rows: Rows,
         state: AgentState,
-        then: OnCommit,
+        on_commit: OnCommit,
         step: &mut StepEffects,
     ) {
-        self.submit(rows, state, false, then, step);
+        self.submit(rows, state, false, on_commit, step);
     }
 
     fn submit(
@@ -210,7 +210,7 @@ impl Agent {
         mut rows: Rows,
         state: AgentState,
         beside: bool,
-        then: OnCommit,
+        on_commit: OnCommit,
         step: &mut StepEffects,
     ) {
         let ticket = self.counters.ticket();
@@ -218,7 +218,7 @@ impl Agent {
         self.saves.push_back(Pending {
             ticket,
             messages,
-            on_commit: then,
+            on_commit,
         });
         step.act(Effect::Save(rows.into_save(ticket, state, beside)));
     }
@@ -226,7 +226,7 @@ impl Agent {
     pub(super) fn saved(&mut self, saved: Saved, step: &mut StepEffects) {
         let Some(Pending {
             messages,
-            on_commit: then,
+            on_commit,
             ..
         }) = take(&mut self.saves, saved.save)
         else {
@@ -237,7 +237,7 @@ impl Agent {
             .iter()
             .filter_map(|(at, _)| saved.seqs.get(*at).copied())
             .collect();
-        match then {
+        match on_commit {
             OnCommit::Settle => self.transcript.settle(&ids),
             OnCommit::Close => {
                 self.transcript.settle(&ids);
@@ -259,13 +259,10 @@ impl Agent {
     }
 
     pub(super) fn gone(&mut self, save: Ticket, gone: &[InputId], step: &mut StepEffects) {
-        let Some(Pending {
-            on_commit: then, ..
-        }) = take(&mut self.saves, save)
-        else {
+        let Some(Pending { on_commit, .. }) = take(&mut self.saves, save) else {
             return;
         };
-        match then {
+        match on_commit {
             OnCommit::Open(inputs) => {
                 self.inbox.put_back(inputs, gone);
                 self.settle_down(step);
@@ -285,7 +282,7 @@ impl Agent {
         }
     }
 
-    /// Adds committed messages to the view.
+    /// Adds committed messages to the context.
     pub(super) fn show(&mut self, messages: Vec<(usize, Arc<MessageBody>)>, ids: &[Seq]) {
         for ((_, body), id) in messages.into_iter().zip(ids) {
             self.transcript.replay(*id, body);

@@ -3,7 +3,9 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use planck_common::{
-    AgentId, InputId, SessionId,
+    AgentId, InputId, Seq, SessionId,
+    envelope::EventPlace,
+    event::EventKind,
     message::Sender,
     spec::{AgentSpec, SessionLimits},
     usage::Usage,
@@ -17,7 +19,6 @@ use super::{
 };
 use crate::{
     compact,
-    log::LogRow,
     model::{ModelCard, ToolSpec},
 };
 
@@ -78,6 +79,15 @@ impl Default for Settings {
             wait_expires: Some(Duration::from_secs(24 * 3_600)),
         }
     }
+}
+
+/// A row of the log, as an agent reads it when it is restored.
+#[derive(Debug, Clone)]
+pub struct LogRow {
+    pub seq: Seq,
+    pub kind: EventKind,
+    pub place: EventPlace,
+    pub body: String,
 }
 
 /// The stored state from which an agent continues.
@@ -188,15 +198,15 @@ impl AgentConfig {
         (tools, arguments): (Arc<[ToolSpec]>, Arc<dyn ArgumentCheck>),
         dir: Arc<str>,
     ) -> Self {
-        let mut charter = Self {
+        let mut config = Self {
             spec,
             card,
             tools: Arc::default(),
             arguments: Arc::clone(&arguments),
             dir,
         };
-        charter.set_tools(tools, arguments);
-        charter
+        config.set_tools(tools, arguments);
+        config
     }
 
     pub(super) fn set_tools(

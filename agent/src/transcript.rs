@@ -1,4 +1,4 @@
-//! The model's view: the latest summary and the messages after it. Each message is stored once and
+//! The model's context: the latest summary and the messages after it. Each message is stored once and
 //! measured once.
 
 use std::{borrow::Cow, sync::Arc};
@@ -17,7 +17,7 @@ pub(super) struct Transcript {
     packed: Option<Box<[u8]>>,
     /// The number of lines that have their id. The other lines are being saved.
     settled: usize,
-    /// The id of the latest message, in view or not.
+    /// The id of the latest message, in context or not.
     last: Seq,
     version: u64,
     meter: Meter,
@@ -56,7 +56,7 @@ impl Transcript {
         self.meter.total
     }
 
-    /// Returns a number that changes with every change to the view, except when a message is
+    /// Returns a number that changes with every change to the context, except when a message is
     /// appended.
     pub(super) fn version(&self) -> u64 {
         self.version
@@ -137,7 +137,7 @@ impl Transcript {
         self.start_over();
     }
 
-    /// Clears the view up to and including the message `covers`, unless the view begins with a
+    /// Clears the context up to and including the message `covers`, unless the context begins with a
     /// summary that covers exactly these messages.
     pub(super) fn forget(&mut self, covers: Seq) {
         if self

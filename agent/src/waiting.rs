@@ -19,7 +19,7 @@ use super::{
     effect::ToolRun,
     permission,
     phase::{Turn, TurnActivity},
-    round::{Call, HeldResult, OpenWait, Round},
+    round::{Call, KeptResult, OpenWait, Round},
     saves::Rows,
 };
 pub(super) use events::{closed, withdrawn};
@@ -29,7 +29,7 @@ enum Decided {
     /// The call of a tool with this effect runs with these arguments.
     Run(ToolEffect, Box<RawValue>),
     /// The call, which is already in the log as started, runs now.
-    RunHeld,
+    RunStarted,
     /// The call ends with this result.
     End { text: String, error: bool },
     /// The permissions deny the arguments that a person wrote.
@@ -93,7 +93,7 @@ impl Agent {
                 reason: Some(why.clone()),
                 scope: None,
             }),
-            Decided::Run(..) | Decided::RunHeld | Decided::End { .. } => {
+            Decided::Run(..) | Decided::RunStarted | Decided::End { .. } => {
                 closed(wait.id.clone(), Some(&call.names), answer)
             }
         };
@@ -103,11 +103,11 @@ impl Agent {
                 call.args = args;
                 return Some(self.start(call, effect, rows, step));
             }
-            Decided::RunHeld => return Some(call.run(self.counters.ticket(), step.now, true)),
+            Decided::RunStarted => return Some(call.run(self.counters.ticket(), step.now, true)),
             Decided::End { text, error } => (text, error),
             Decided::Denied { why } => (denied(Some(&why)), true),
         };
-        let duration_ms = wait.result.as_ref().map_or(0, |held| held.duration_ms);
+        let duration_ms = wait.result.as_ref().map_or(0, |kept| kept.duration_ms);
         rows.event(&Event::ToolEnd(call.end(text, error, duration_ms)));
         None
     }
@@ -227,11 +227,11 @@ pub(super) fn withdraw_waits(round: &mut Round, why: &str, rows: &mut Rows) {
 /// Ends a call whose wait is withdrawn.
 pub(super) fn withdraw(call: &mut Call, wait: OpenWait, why: &str, rows: &mut Rows) {
     rows.event(&withdrawn(wait.id, Some(&call.names), why));
-    let HeldResult {
+    let KeptResult {
         text,
         error,
         duration_ms,
-    } = wait.result.unwrap_or_else(|| HeldResult {
+    } = wait.result.unwrap_or_else(|| KeptResult {
         text: why.into(),
         error: true,
         duration_ms: 0,

@@ -5,7 +5,6 @@ pub mod telemetry;
 pub mod truncate;
 
 mod answering;
-mod heads;
 mod outbox;
 mod publisher;
 

@@ -3,7 +3,6 @@
 
 mod connect;
 mod exposure;
-mod inbox;
 mod link;
 mod records;
 mod replies;

@@ -2,23 +2,18 @@
 //! running model calls, tool calls, compactions and timers. `host` owns all agents of the node.
 
 pub mod activity;
+pub mod context;
 pub mod host;
-mod hosting;
-pub mod mail;
-pub mod parts;
-pub mod queues;
 pub mod runtimes;
 pub mod toolboxes;
 pub mod waiters;
 
-mod calling;
+pub mod saving;
+
+mod model_call;
+mod run;
 mod startup;
 
-mod chunk_batch;
-mod encoding;
-mod run;
-
-mod saving;
 mod spans;
 mod work;
 
@@ -27,7 +22,5 @@ mod work;
 /// Saves and releases of agents that are handled at once share SQL statements.
 pub const AT_ONCE: usize = 128;
 
-pub use host::Host;
-pub use hosting::{Hosting, Opening};
-pub use mail::{DeliveryOutcome, SpecChange};
-pub use parts::ActorContext;
+pub use context::{ActorContext, Hosting, Opening};
+pub use host::{DeliveryOutcome, Host, SpecChange};

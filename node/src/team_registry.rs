@@ -21,7 +21,7 @@ use planck_common::{
 };
 use tokio::sync::Notify;
 
-use crate::{actor::parts::SessionContext, base::Base};
+use crate::{actor::context::SessionContext, base::Base};
 use planck_cluster::{
     cascade::{Cascade, TeamIncarnation},
     registry::{ClusterRegistry, DeathOf, MembersCreated, RegistryError, Settled},

@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use crate::{
-    actor::parts::SessionContext,
+    actor::context::SessionContext,
     model::ToolSpec,
     services::Services,
     team::roster::{self, NoTarget},

@@ -64,7 +64,7 @@ impl<F: FrameSplitter, E: EventDecoder> Decoder for Decoding<F, E> {
         let mut finish = self.end(chunks)?;
         // A refusal by a filter may come before the model has done anything.
         if finish.usage.tokens() == 0 && finish.stop != StopReason::Refusal {
-            finish.salvaged.push(NO_USAGE);
+            finish.deviations.push(NO_USAGE);
         }
         Ok(finish)
     }
@@ -97,7 +97,7 @@ impl<F: FrameSplitter, E: EventDecoder> Decoding<F, E> {
             .end()
             .ok_or_else(|| unreadable("the server sent a document that is no reply", &shown))?;
         finish
-            .salvaged
+            .deviations
             .push("it sent a whole document where a stream was asked for");
         Ok(finish)
     }

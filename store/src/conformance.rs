@@ -4,11 +4,12 @@
 mod appends;
 mod baselines;
 pub mod events;
-mod glances;
 mod inboxes;
 mod leases;
+mod members;
 mod messages;
 mod parity;
+mod previews;
 mod questions;
 pub mod races;
 mod rewinds;
@@ -63,7 +64,7 @@ cases! {
         closing_needs_the_leads_lease
         deleting_returns_what_it_removed
         old_closed_sessions_expire;
-    glances:
+    previews:
         a_list_says_what_sessions_are_about
         a_list_reads_the_ends_of_logs_only
         a_page_of_sessions_is_bounded_in_bytes;
@@ -71,18 +72,19 @@ cases! {
         claiming_fences
         a_claim_with_a_lost_answer_is_found
         members_follow_the_leads_incarnation
+        releasing_ends_a_lease
+        releasing_leaves_a_stopped_agent_stopped
+        leases_released_together_have_a_result_each
+        leases_are_swept;
+    members:
         creating_an_agent_is_idempotent_and_bounded
         agents_of_a_batch_are_created_together
         agents_are_found_by_id_name_or_type
         names_of_created_agents_are_unique
         a_closed_session_gets_no_agents
         an_exit_is_found_until_it_is_reported
-        releasing_ends_a_lease
-        releasing_leaves_a_stopped_agent_stopped
-        leases_released_together_have_a_result_each
         a_stopped_agent_takes_no_input
-        a_spec_is_replaced_under_its_lease
-        leases_are_swept;
+        a_spec_is_replaced_under_its_lease;
     baselines:
         baselines_of_changes_and_of_lost_calls_are_undecided;
     appends:

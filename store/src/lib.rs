@@ -12,13 +12,13 @@
 
 pub mod append;
 mod baselines;
-mod glance;
 mod inbox;
 mod leases;
 mod log;
 pub mod name;
 mod page;
 pub mod postgres;
+mod preview;
 pub mod queue;
 mod records;
 mod refusal;
@@ -27,7 +27,6 @@ pub mod sqlite;
 mod stored;
 mod unread;
 mod waits;
-mod work;
 
 #[cfg(test)]
 pub mod conformance;
@@ -37,18 +36,17 @@ use planck_common::reply::{Code, Refusal};
 
 pub use self::{
     baselines::{Baselines, CallBaseline},
-    inbox::{AskOutcome, Inbox, PutResult, TaskRecord},
+    inbox::{AskOutcome, Inbox, InputReader, PutResult, TaskRecord, WorkInput, WorkRows},
     leases::{HeldLease, LeaseClaim, LeaseRelease, Leases, Stray},
     log::{Appended, Batch, BatchOutcome, Log, RewindOutcome},
     records::*,
 };
 pub use planck_agent::{
+    LogRow,
     inbox::{InputOutcome, NewInput, StoredInput},
-    log::LogRow,
 };
 pub use unread::InboxBounds;
 pub use waits::{AnswerOutcome, SessionRule, Waits, nobody_answered};
-pub use work::{InputReader, WorkInput, WorkRows};
 
 /// The default log filter for the database drivers. It hides Postgres notices below `warn`.
 pub const DRIVER_LOG: &str = "sqlx::postgres::notice=warn";

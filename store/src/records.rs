@@ -3,21 +3,14 @@
 use async_trait::async_trait;
 use planck_common::{
     AgentId, NodeId, Seq, SessionId, SessionName, TeamId, Timestamp,
-    command::{
-        AgentRow, AgentState, ListSessions, RemovedCounts, SessionRow, SessionState, Sessions,
-    },
+    command::{AgentRow, AgentState, ListSessions, RemovedCounts, SessionState, Sessions},
     event::WorkerExit,
     spec::{AgentSpec, SessionLimits, SessionSpec},
     usage::Usage,
 };
 use serde_json::{Map, Value};
 
-use super::{
-    HeldLease, NewInput, StoreError,
-    glance::{self, Glance},
-    inbox::check_content,
-    name,
-};
+use super::{HeldLease, NewInput, StoreError, inbox::check_content, name};
 
 /// Creates, reads, changes and removes the records of sessions and agents.
 #[async_trait]
@@ -363,48 +356,6 @@ impl AgentRecord {
             node_id: self.node.clone(),
             state: self.state,
             epoch: self.epoch,
-        }
-    }
-}
-
-/// The key of a session's metadata with its title.
-const TITLE: &str = "title";
-
-impl SessionRecord {
-    /// Returns the title that a person gave the session, or the program that started it.
-    pub fn title(&self) -> Option<String> {
-        let title = self.metadata.get(TITLE).and_then(Value::as_str);
-        title.and_then(glance::one_line)
-    }
-
-    /// Returns the metadata of the session with another title, or with none.
-    pub fn with_title(&self, title: Option<&str>) -> Map<String, Value> {
-        let mut metadata = self.metadata.clone();
-        match title {
-            Some(title) => drop(metadata.insert(TITLE.into(), title.into())),
-            None => drop(metadata.remove(TITLE)),
-        }
-        metadata
-    }
-
-    /// Converts the record to its form in lists.
-    pub(crate) fn row(self, glance: Glance) -> SessionRow {
-        SessionRow {
-            title: self.title(),
-            id: self.id,
-            name: self.name,
-            state: self.state,
-            activity: glance.activity,
-            owner: self.owner,
-            agents: self.agents,
-            workspace: self.spec.workspace,
-            created_at: self.created_at,
-            updated_at: self.updated_at,
-            team: self.spec.team,
-            cost_usd: self.totals.cost_usd,
-            first_prompt: glance.first_prompt,
-            last_line: glance.last_line,
-            failure: glance.failure,
         }
     }
 }

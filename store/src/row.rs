@@ -53,16 +53,20 @@ where
             .map_err(|error| self.malformed(column, error))
     }
 
-    /// Returns the error for a column that cannot be read. It names the record by its id or number.
+    /// Returns the error for a column that cannot be read. It names the record by its id or number,
+    /// and its session if the row has it.
     fn malformed(&self, column: &str, error: impl Display) -> StoreError {
-        let record = self.row.try_get::<&str, _>("id").ok().map(str::to_owned);
-        let number = || self.row.try_get::<i64, _>("seq").ok();
-        let record = record.or_else(|| number().map(|seq| format!("row {seq}")));
-        let of = record.map_or_else(String::new, |record| format!(" of {record}"));
-        self.damaged(format!("malformed {column}{of}: {error}"))
-    }
-
-    fn damaged(&self, what: impl Display) -> StoreError {
+        let text = |column| self.row.try_get::<&str, _>(column).ok();
+        let mut what = format!("malformed {column}");
+        if let Some(id) = text("id") {
+            what += &format!(" of {id}");
+        } else if let Ok(seq) = self.row.try_get::<i64, _>("seq") {
+            what += &format!(" of row {seq}");
+        }
+        if let Some(session) = text("session_id") {
+            what += &format!(" in session {session}");
+        }
+        let what = format!("{what}: {error}");
         StoreError::Broken(match self.file {
             Some(path) => damaged_file(path, what),
             None => format!("cannot use the database: it is damaged: {what}"),

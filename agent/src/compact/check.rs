@@ -1,4 +1,4 @@
-//! Checks a compactor's answer, and makes the replacement for the older part of the view.
+//! Checks a compactor's answer, and makes the replacement for the older part of the context.
 
 use planck_common::{
     Seq,
@@ -7,7 +7,7 @@ use planck_common::{
 
 use super::{Cut, Line, Material, cut::kept_tokens, is_legal, prompt::quote, tokens_of};
 
-/// The summary that replaces the older part of the view.
+/// The summary that replaces the older part of the context.
 #[derive(Debug, Clone)]
 pub struct Replacement {
     pub cut: Cut,
@@ -56,7 +56,7 @@ impl Material {
         )
     }
 
-    /// Returns the replacement for a view that has nothing to summarise: long tool results are
+    /// Returns the replacement for a context that has nothing to summarise: long tool results are
     /// shortened, and the content is that of the earlier summary or, without one, a note.
     pub fn without_summary(&self) -> Result<Replacement, SummaryFault> {
         let earlier = self

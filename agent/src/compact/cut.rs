@@ -1,4 +1,4 @@
-//! Chooses where to cut a view. A cut keeps calls with their results, keeps the latest messages,
+//! Chooses where to cut a context. A cut keeps calls with their results, keeps the latest messages,
 //! and shortens very long results.
 
 use planck_common::message::{MessageBody, MessageRole, Part};
@@ -8,7 +8,7 @@ use super::{Line, Rules, tokens_of};
 /// The minimum length, in characters, to which a tool result is shortened.
 const SHORTEST: usize = 2_000;
 
-/// How a view is made smaller.
+/// How a context is made smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
     /// The index of the first message that is kept.
@@ -39,7 +39,7 @@ impl Cut {
     }
 }
 
-/// Returns whether calls and their results stay together if the view is cut before the message at
+/// Returns whether calls and their results stay together if the context is cut before the message at
 /// index `at`. Returns false if there is no such message.
 pub fn is_legal(lines: &[Line], at: usize) -> bool {
     lines

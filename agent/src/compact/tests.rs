@@ -10,8 +10,8 @@ const RULES: Rules = Rules {
     keep_recent: 3,
 };
 
-/// Builds a view from letters: `u`ser, `a`ssistant, `c`all, `r`esult, `R` a huge result, `s`ummary.
-fn view(letters: &str) -> Vec<Line> {
+/// Builds a context from letters: `u`ser, `a`ssistant, `c`all, `r`esult, `R` a huge result, `s`ummary.
+fn context(letters: &str) -> Vec<Line> {
     let lines = letters.chars().enumerate().map(|(at, letter)| {
         let id = if letter == 's' { 1_000 } else { at as Seq + 1 };
         Line::new(id, Arc::new(body(letter)))
@@ -68,7 +68,7 @@ fn body(letter: char) -> MessageBody {
 }
 
 fn material(letters: &str) -> Material {
-    let lines = view(letters);
+    let lines = context(letters);
     let tokens = lines.iter().map(|line| line.tokens).sum();
     let cut = Cut::find(&lines, &RULES, 4_000).unwrap();
     Material {
@@ -96,7 +96,7 @@ fn cut_keeps_latest_messages_and_calls_with_their_results() {
         ("", None),
     ];
     for (letters, expected) in cases {
-        let cut = Cut::find(&view(letters), &RULES, 4_000).map(|cut| (cut.at, cut.results));
+        let cut = Cut::find(&context(letters), &RULES, 4_000).map(|cut| (cut.at, cut.results));
         assert_eq!(cut, expected, "{letters}");
     }
 }

@@ -43,28 +43,29 @@ fn full_context_is_compacted_and_reads_the_same_after_a_restart() {
     let before = world.agent.context_tokens();
     world.summarise("hay everywhere");
     assert!(world.agent.context_tokens() < before);
-    let view: Vec<_> = world
+    let context: Vec<_> = world
         .agent
-        .view()
+        .context()
         .iter()
         .map(|line| line.body.clone())
         .collect();
-    assert!(text_of(&view[0].content).starts_with("hay everywhere"));
+    assert!(text_of(&context[0].content).starts_with("hay everywhere"));
     assert!(
-        text_of(&view[0].content).ends_with("find the needle"),
+        text_of(&context[0].content).ends_with("find the needle"),
         "the latest input is kept word for word"
     );
-    assert_eq!(view.len(), 5);
+    assert_eq!(context.len(), 5);
     world.crash();
     let after: Vec<_> = world
         .agent
-        .view()
+        .context()
         .iter()
         .map(|line| serde_json::to_string(&line.body).unwrap())
         .collect();
     assert_eq!(
         after,
-        view.iter()
+        context
+            .iter()
             .map(|body| serde_json::to_string(body).unwrap())
             .collect::<Vec<_>>()
     );
@@ -95,13 +96,13 @@ fn long_talk(world: &mut World) {
 fn failed_compaction_is_not_repeated_at_once() {
     let mut world = small();
     long_talk(&mut world);
-    let lines = world.agent.view().len();
+    let lines = world.agent.context().len();
     let ticket = world.compactor.take().unwrap();
     world.step(Input::Compacted {
         ticket,
         result: CompactionResult::Failed("no".into()),
     });
-    assert_eq!(world.agent.view().len(), lines);
+    assert_eq!(world.agent.context().len(), lines);
     assert!(world.model.is_some() && world.compactor.is_none());
 }
 
@@ -129,14 +130,19 @@ fn single_huge_result_is_shortened_without_a_compactor() {
     world.tool_done(ToolOutcome::ok("x".repeat(40_000)));
     assert!(world.compactor.is_none());
     assert!(world.model.is_some());
-    let sizes: Vec<_> = world.agent.view().iter().map(|line| line.tokens).collect();
+    let sizes: Vec<_> = world
+        .agent
+        .context()
+        .iter()
+        .map(|line| line.tokens)
+        .collect();
     assert!(sizes.iter().sum::<u64>() < 1_000, "{sizes:?}");
     world.crash();
     assert_eq!(
         sizes,
         world
             .agent
-            .view()
+            .context()
             .iter()
             .map(|line| line.tokens)
             .collect::<Vec<_>>()
@@ -151,7 +157,7 @@ fn checkpoint_waits_for_the_end_of_the_turn_and_nudge_runs_a_turn_without_input(
         summary: "we were here".into(),
     }));
     world.say("done");
-    assert_eq!(world.agent.view().len(), 1);
+    assert_eq!(world.agent.context().len(), 1);
     world.step(Input::Command(Command::Nudge));
     world.say("going on");
     world.step(Input::Command(Command::Nudge));

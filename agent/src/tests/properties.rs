@@ -423,7 +423,7 @@ impl Player {
             AgentState::ExecutingTools | AgentState::Waiting
         );
         check_history(
-            world.agent.view().iter().map(|line| &*line.body),
+            world.agent.context().iter().map(|line| &*line.body),
             may_be_open,
         );
         if world.beside.is_empty() {
@@ -547,32 +547,32 @@ fn check_decisions(world: &World) {
     }
 }
 
-/// Checks that a node that restores the agent gets the same view, turn and totals. Messages that
+/// Checks that a node that restores the agent gets the same context, turn and totals. Messages that
 /// are not saved yet are left out.
 fn check_restore(world: &mut World) {
     let (other, _) = world.restored();
-    let view = |agent: &Agent| -> Vec<(i64, String)> {
-        let known = agent.view().iter().filter(|line| line.id > 0);
+    let context = |agent: &Agent| -> Vec<(i64, String)> {
+        let known = agent.context().iter().filter(|line| line.id > 0);
         known
             .map(|line| (line.id, serde_json::to_string(&*line.body).unwrap()))
             .collect()
     };
     assert_eq!(
-        view(&world.agent),
-        view(&other),
-        "the restored view differs"
+        context(&world.agent),
+        context(&other),
+        "the restored context differs"
     );
     assert_eq!(world.agent.turn(), other.turn());
     assert_eq!(world.agent.totals(), other.totals());
 }
 
-/// Checks that an agent that rested continues with the view it had before.
+/// Checks that an agent that rested continues with the context it had before.
 fn check_rest(world: &mut World) {
     let before = format!("{:?}", world.agent);
     world.agent.rest().unwrap();
     world.agent.rest().unwrap();
     assert!(
-        !world.agent.is_idle() || world.agent.view().is_empty(),
+        !world.agent.is_idle() || world.agent.context().is_empty(),
         "the agent holds its history twice"
     );
     world.agent.wake().unwrap();

@@ -88,7 +88,7 @@ fn waiting_inputs_share_a_turn_but_a_fresh_input_gets_its_own() {
     world.say("one");
     world.say("two");
     assert_eq!(
-        world.agent.view().len(),
+        world.agent.context().len(),
         1,
         "a fresh turn begins with an empty context"
     );

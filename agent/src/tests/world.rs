@@ -20,15 +20,14 @@ use planck_common::{
 use serde_json::value::RawValue;
 
 use super::super::{
-    Agent, ArgumentCheck, Effect, Input, InputOutcome, Memory, NewInput, OpenTurn, Save, Settings,
-    Setup, StoredInput, Ticket, Unstorable,
+    Agent, ArgumentCheck, Effect, Input, InputOutcome, LogRow, Memory, NewInput, OpenTurn, Save,
+    Settings, Setup, StoredInput, Ticket, Unstorable,
     effect::{Change, ToolRun},
     input::Saved,
 };
 use super::waits::WaitTable;
 use crate::{
     compact::Rules,
-    log::LogRow,
     model::{ModelCard, RetryRules, ToolSpec},
 };
 

@@ -18,7 +18,7 @@ use crate::{
     Agent, StepEffects, Ticket, digest,
     outcome::{ABORTED, CallEnd, ToolOutcome},
     phase::{Turn, TurnEnding},
-    round::{Call, CallNames, HeldResult, OpenWait, Round, remarked},
+    round::{Call, CallNames, KeptResult, OpenWait, Round, remarked},
     saves::Rows,
 };
 
@@ -34,12 +34,12 @@ struct ChangeRequest<'a> {
     changes: &'a [ProtectedChange],
     /// Absent if the call did not run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<&'a HeldResult>,
+    result: Option<&'a KeptResult>,
 }
 
 impl Agent {
     /// Lets a running call wait whose outcome has changes of protected files.
-    pub(crate) fn hold(
+    pub(crate) fn ask_about_changes(
         &mut self,
         (mut turn, mut round): (Box<Turn>, Round),
         ticket: Ticket,
@@ -49,7 +49,7 @@ impl Agent {
     ) {
         let mut rows = Rows::at(self.place(step.now));
         outcome.events.iter().for_each(|event| rows.event(event));
-        let result = (outcome.end != CallEnd::NotRun).then(|| HeldResult {
+        let result = (outcome.end != CallEnd::NotRun).then(|| KeptResult {
             text: outcome.text_for_model(ABORTED).into_owned(),
             error: outcome.is_error(),
             duration_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
@@ -67,7 +67,7 @@ impl Agent {
         &self,
         call: &CallNames,
         changes: &[ProtectedChange],
-        result: Option<&HeldResult>,
+        result: Option<&KeptResult>,
         step: &StepEffects,
     ) -> WaitOpened {
         let request = raw(&ChangeRequest {
@@ -100,13 +100,13 @@ impl Agent {
 /// Returns what an answer makes of a call that waits because of changes.
 pub(super) fn meaning(call: &Call, wait: &OpenWait, answer: &WaitAnswer) -> Decided {
     match (answer.decision, &wait.result) {
-        (WaitDecision::Allow, Some(HeldResult { text, error, .. })) => Decided::End {
+        (WaitDecision::Allow, Some(KeptResult { text, error, .. })) => Decided::End {
             text: remarked(text.clone(), call.remark.as_deref()),
             error: *error,
         },
-        (WaitDecision::Allow, None) => Decided::RunHeld,
+        (WaitDecision::Allow, None) => Decided::RunStarted,
         (_, result) => {
-            let before = result.as_ref().map(|held| format!("{}\n\n", held.text));
+            let before = result.as_ref().map(|kept| format!("{}\n\n", kept.text));
             let reason = answer.reason.as_ref().map(|why| format!(": {why}"));
             let (before, reason) = (before.unwrap_or_default(), reason.unwrap_or_default());
             Decided::End {

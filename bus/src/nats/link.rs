@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{inbox::ReplyInbox, replies::ReplyGuard};
+use super::{replies::ReplyGuard, request::ReplyInbox};
 use crate::{
     BusError,
     publisher::{LinkStatus, Outlet},

@@ -1,19 +1,30 @@
 //! Sends requests. All replies of a connection arrive over one subscription, at a subject of their
 //! own for each request, so a late reply to a request that timed out reaches no one.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use async_nats::{Client, HeaderMap, Message, StatusCode, service::NATS_SERVICE_ERROR};
+use async_nats::{
+    Client, HeaderMap, Message, StatusCode, SubscribeError, Subscriber, service::NATS_SERVICE_ERROR,
+};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use planck_common::subject::{self, Prefix};
 use serde::Deserialize;
-use tokio::time::{Instant, sleep, timeout_at};
-
-use super::{
-    inbox::ReplyChannel,
-    link::{Denials, NatsLink},
+use tokio::{
+    runtime::Handle,
+    sync::mpsc::{Receiver, Sender, channel},
+    time::{Instant, sleep, timeout_at},
 };
+use tokio_util::task::AbortOnDropHandle;
+
+use super::link::{Denials, NatsLink};
 use crate::{
     BusError, ReplyStream, StreamedReply,
     telemetry::{self, TRACEPARENT},
@@ -212,27 +223,18 @@ pub struct Outgoing {
 impl Outgoing {
     /// Sends the message, with `inbox` as its reply subject.
     async fn send(&self, client: &Client, inbox: &str, name: &str) -> Result<(), BusError> {
-        let Self {
-            subject,
-            headers,
-            body,
-        } = self;
-        let (subject, inbox) = (subject.clone(), inbox.to_owned());
-        let sent = match headers {
+        let (subject, inbox, body) = (self.subject.clone(), inbox.to_owned(), self.body.clone());
+        let sent = match self.headers.clone() {
             Some(headers) => {
                 client
-                    .publish_with_reply_and_headers(subject, inbox, headers.clone(), body.clone())
+                    .publish_with_reply_and_headers(subject, inbox, headers, body)
                     .await
             }
-            None => {
-                client
-                    .publish_with_reply(subject, inbox, body.clone())
-                    .await
-            }
+            None => client.publish_with_reply(subject, inbox, body).await,
         };
         sent.map_err(|error| match error.kind() {
             async_nats::client::PublishErrorKind::MaxPayloadExceeded => BusError::TooLarge {
-                size: body.len(),
+                size: self.body.len(),
                 limit: client.max_payload(),
             },
             async_nats::client::PublishErrorKind::InvalidSubject => {
@@ -274,4 +276,124 @@ fn is_ours(reply: &[u8]) -> bool {
     }
     reply.starts_with(br#"{"v":"#)
         || serde_json::from_slice::<Version>(reply).is_ok_and(|reply| reply.v.is_some())
+}
+
+/// The maximum number of unread replies to one request. If more arrive, the stream of replies ends,
+/// because its reader could not notice a missing reply.
+const ROOM: usize = 4096;
+
+/// A subscription for the replies to all requests. A subscription for each request would cost more
+/// than the call of a sidecar itself. It ends when the server refuses it, or when the link
+/// and the last request that use it are dropped.
+pub struct ReplyInbox {
+    /// The subject of the subscription.
+    pub subject: String,
+    /// The common prefix of the reply subjects of all requests.
+    stem: String,
+    channels: Arc<Channels>,
+    last: AtomicU64,
+    _reading: AbortOnDropHandle<()>,
+}
+
+/// The senders of the open channels, or `None` once no more replies arrive.
+type Channels = Mutex<Option<HashMap<u64, Sender<Message>>>>;
+
+/// The receiver of the replies to one request.
+pub struct ReplyChannel {
+    pub subject: String,
+    pub inbox: Arc<ReplyInbox>,
+    number: u64,
+    messages: Receiver<Message>,
+}
+
+impl ReplyInbox {
+    /// Subscribes, and reads the replies on `runtime`, which must be the runtime of the connection.
+    /// `denials` are the refusals of the server from now on.
+    pub async fn start(
+        client: &Client,
+        mut denials: Denials,
+        runtime: &Handle,
+    ) -> Result<Arc<Self>, SubscribeError> {
+        let stem = client.new_inbox();
+        let subject = format!("{stem}.*");
+        let messages = client.subscribe(subject.clone()).await?;
+        let channels = Arc::new(Channels::new(Some(HashMap::new())));
+        let (own, to) = ([subject.clone()], Arc::clone(&channels));
+        let reading = runtime.spawn(async move {
+            tokio::select! {
+                () = hand_out(messages, &to) => {}
+                _refused = denials.of(&own) => {}
+            }
+            *lock(&to) = None;
+        });
+        Ok(Arc::new(Self {
+            subject,
+            stem,
+            channels,
+            last: AtomicU64::new(0),
+            _reading: AbortOnDropHandle::new(reading),
+        }))
+    }
+
+    /// Returns whether no more replies arrive.
+    pub fn is_closed(&self) -> bool {
+        lock(&self.channels).is_none()
+    }
+
+    pub fn channel(self: Arc<Self>) -> ReplyChannel {
+        let number = self.last.fetch_add(1, Ordering::Relaxed);
+        let (sender, messages) = channel(ROOM);
+        if let Some(channels) = lock(&self.channels).as_mut() {
+            channels.insert(number, sender);
+        }
+        ReplyChannel {
+            subject: format!("{}.{number}", self.stem),
+            inbox: self,
+            number,
+            messages,
+        }
+    }
+}
+
+impl ReplyChannel {
+    /// Returns the next reply, or `None` if the connection was closed or more than [`ROOM`] replies
+    /// waited.
+    pub async fn next(&mut self) -> Option<Message> {
+        self.messages.recv().await
+    }
+}
+
+impl Drop for ReplyChannel {
+    fn drop(&mut self) {
+        if let Some(channels) = lock(&self.inbox.channels).as_mut() {
+            channels.remove(&self.number);
+        }
+    }
+}
+
+async fn hand_out(mut messages: Subscriber, channels: &Channels) {
+    while let Some(message) = messages.next().await {
+        let Some(number) = message
+            .subject
+            .rsplit('.')
+            .next()
+            .and_then(|number| number.parse().ok())
+        else {
+            continue;
+        };
+        let mut channels = lock(channels);
+        let Some(channels) = channels.as_mut() else {
+            return;
+        };
+        if channels
+            .get(&number)
+            .is_some_and(|channel| channel.try_send(message).is_err())
+        {
+            channels.remove(&number);
+        }
+    }
+}
+
+fn lock(channels: &Channels) -> MutexGuard<'_, Option<HashMap<u64, Sender<Message>>>> {
+    channels.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,12 +4,10 @@
 //! outside is parked at once in place of resting. The next message to a resting or parked agent
 //! starts a task for it.
 
-mod agent_counts;
 mod leaving;
 mod missing;
 mod requests;
 mod slot;
-mod task_end;
 
 use std::{
     collections::HashMap,
@@ -26,13 +24,14 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use missing::MissingAgents;
 use missing::MissingRecord;
-use slot::{HostSlot, LiveActor, SlotStage};
-pub(super) use task_end::{StopAck, TaskEnd};
+pub(super) use requests::{ActorMessage, ActorPause, AnswerSender};
+pub use requests::{Changed, DeliveryOutcome, SpecChange};
+use slot::{HostSlot, LiveActor, SlotState};
+pub(super) use slot::{StopAck, TaskEnd};
 
 use super::{
     Hosting, Opening,
-    mail::Mail,
-    parts::{ActorContext, ActorIdentity},
+    context::{ActorContext, ActorIdentity},
     run::{Actor, REST_AFTER},
     runtimes::Runtimes,
     startup::ActorStartup,
@@ -50,7 +49,7 @@ const GIVE_UP: Duration = Duration::from_secs(9);
 pub struct Host(Arc<HostInner>);
 
 struct HostInner {
-    parts: Arc<ActorContext>,
+    context: Arc<ActorContext>,
     runtimes: Runtimes,
     tasks: TaskTracker,
     slots: Mutex<HashMap<AgentId, HostSlot>>,
@@ -81,9 +80,9 @@ impl Drop for LeaseGuard<'_> {
 }
 
 impl Host {
-    pub fn new(parts: Arc<ActorContext>, runtimes: Runtimes) -> Self {
+    pub fn new(context: Arc<ActorContext>, runtimes: Runtimes) -> Self {
         Self(Arc::new(HostInner {
-            parts,
+            context,
             runtimes,
             tasks: TaskTracker::new(),
             slots: Mutex::default(),
@@ -107,18 +106,18 @@ impl Host {
             return;
         }
         let predecessor = known
-            .and_then(|slot| slot.stage.live())
+            .and_then(|slot| slot.state.live())
             .map(|live| live.gone.clone());
-        let stage = SlotStage::Live(self.spawn(&mut hosting, None, predecessor));
-        let (notifier, incarnation) = (&self.0.parts.notifier, hosting.session.incarnation);
+        let state = SlotState::Live(self.spawn(&mut hosting, None, predecessor));
+        let (notifier, incarnation) = (&self.0.context.notifier, hosting.session.incarnation);
         notifier.started(&hosting);
-        let Some(old) = slots.insert(hosting.agent.clone(), HostSlot { hosting, stage }) else {
+        let Some(old) = slots.insert(hosting.agent.clone(), HostSlot { hosting, state }) else {
             return;
         };
         if old.hosting.session.incarnation != incarnation {
             notifier.gone(&old.hosting);
         }
-        if let Some(live) = old.stage.live() {
+        if let Some(live) = old.state.live() {
             live.dropped.cancel();
         }
     }
@@ -160,7 +159,7 @@ impl Host {
     pub fn is_at_rest(&self, agent: &AgentId) -> bool {
         self.slots()
             .get(agent)
-            .is_some_and(|slot| slot.stage.live().is_none())
+            .is_some_and(|slot| slot.state.live().is_none())
     }
 
     /// Parks the resting agents that were idle for `park_after`.
@@ -196,21 +195,21 @@ impl Host {
 
     /// Returns the number of agents on this node, and how many of them have an open turn.
     pub fn load(&self) -> (usize, usize) {
-        (self.slots().len(), self.0.parts.activity.running())
+        (self.slots().len(), self.0.context.activity.running())
     }
 
     fn wake(&self, agent: &AgentId) -> Option<LiveActor> {
         let mut slots = self.slots();
         let slot = slots.get_mut(agent)?;
-        if let Some(live) = slot.stage.live().filter(|live| !live.mail.is_closed()) {
+        if let Some(live) = slot.state.live().filter(|live| !live.mailbox.is_closed()) {
             return Some(live.clone());
         }
         if self.is_closed() {
             return None;
         }
-        let rested = slot.stage.take_rested();
+        let rested = slot.state.take_rested();
         let live = self.spawn(&mut slot.hosting, rested, None);
-        slot.stage = SlotStage::Live(live.clone());
+        slot.state = SlotState::Live(live.clone());
         Some(live)
     }
 
@@ -223,18 +222,18 @@ impl Host {
         let (sender, mailbox) = mpsc::channel(MAILBOX);
         if rested.is_some() {
             // The channel is new, so it has room.
-            let _ = sender.try_send(Box::new(Mail::ToolsMayDiffer));
+            let _ = sender.try_send(Box::new(ActorMessage::ToolsMayDiffer));
         }
         let number = self.0.task_numbers.fetch_add(1, Ordering::Relaxed);
         let (dropped, gone) = (CancellationToken::new(), CancellationToken::new());
         let live = LiveActor {
             number,
-            mail: sender,
+            mailbox: sender,
             look_is_due: Arc::default(),
             dropped,
             gone,
         };
-        if let Some(lane) = self.0.runtimes.next() {
+        if let Some(runtime) = self.0.runtimes.next() {
             let identity = ActorIdentity {
                 session: Arc::clone(&hosting.session),
                 agent: hosting.agent.clone(),
@@ -242,9 +241,9 @@ impl Host {
                 tools_from: hosting.tools_from,
             };
             let opening = std::mem::take(&mut hosting.opening);
-            let (parts, clients) = (Arc::clone(&self.0.parts), lane.clients.clone());
+            let (context, clients) = (Arc::clone(&self.0.context), runtime.clients.clone());
             let startup = ActorStartup {
-                parts,
+                context,
                 identity,
                 clients,
                 opening,
@@ -266,14 +265,14 @@ impl Host {
                     () = async { dropped.cancelled().await; tokio::time::sleep(GIVE_UP).await } => {}
                 }
             };
-            self.0.tasks.spawn_on(task, &lane.runtime);
+            self.0.tasks.spawn_on(task, &runtime.handle);
         }
         live
     }
 
     /// Handles the end of an actor's task. If the agent is gone, removes its slot and notifies the
-    /// callers that wait for its stop. Otherwise changes the slot, and sends the agent the mail
-    /// that its actor did not read. An agent whose data the store refused starts again at once.
+    /// callers that wait for its stop. Otherwise changes the slot, and sends the agent the
+    /// messages that its actor did not read. An agent whose data the store refused starts again at once.
     async fn ended(&self, agent: &AgentId, number: u64, ended: TaskEnd) {
         match ended {
             TaskEnd::Gone(ack) => {
@@ -281,20 +280,20 @@ impl Host {
                 self.forget(agent, number, |slots| gone = slots.remove(agent));
                 if let Some(slot) = gone {
                     self.may_miss_agents_of(&slot.hosting.session.id);
-                    self.0.parts.notifier.gone(&slot.hosting);
+                    self.0.context.notifier.gone(&slot.hosting);
                 }
                 ack.send();
             }
             TaskEnd::Resting { unread, actor } => {
-                let until = Instant::now() + self.0.parts.park_after.saturating_sub(REST_AFTER);
+                let until = Instant::now() + self.0.context.park_after.saturating_sub(REST_AFTER);
                 self.settle(agent, number, |slot| {
-                    slot.stage = SlotStage::Resting { actor, until }
+                    slot.state = SlotState::Resting { actor, until }
                 });
                 self.hand_on(agent, unread).await;
             }
             TaskEnd::Refused { unread, unstorable } => {
                 self.settle(agent, number, |slot| {
-                    slot.stage = SlotStage::Parked;
+                    slot.state = SlotState::Parked;
                     slot.hosting.opening = Opening {
                         open_turn: OpenTurn::Refused(unstorable),
                         ..Opening::default()
@@ -306,7 +305,7 @@ impl Host {
             TaskEnd::Parked { unread, had } => {
                 tracing::debug!(%agent, "parked");
                 self.settle(agent, number, |slot| {
-                    slot.stage = SlotStage::Parked;
+                    slot.state = SlotState::Parked;
                     slot.hosting.opening.had = had;
                 });
                 self.hand_on(agent, unread).await;
@@ -314,11 +313,11 @@ impl Host {
         }
     }
 
-    /// Sends the agent the mail that its last task did not read. The first message starts a new
+    /// Sends the agent the messages that its last task did not read. The first message starts a new
     /// task.
-    async fn hand_on(&self, agent: &AgentId, unread: Vec<Mail>) {
-        for mail in unread {
-            let _ = self.send(agent, mail).await;
+    async fn hand_on(&self, agent: &AgentId, unread: Vec<ActorMessage>) {
+        for message in unread {
+            let _ = self.send(agent, message).await;
         }
     }
 
@@ -339,7 +338,7 @@ impl Host {
         let mut slots = self.slots();
         let current = slots
             .get(agent)
-            .and_then(|slot| slot.stage.live())
+            .and_then(|slot| slot.state.live())
             .map(|live| live.number);
         if current == Some(number) {
             change(&mut slots);

@@ -23,9 +23,9 @@ pub(super) use change::ToolsDiffer;
 use perform::Performed;
 
 use super::{
-    encoding::Encoding,
-    mail::{ActorPause, AnswerSender, DeliveryOutcome, Mail},
-    parts::{ActorContext, ActorIdentity},
+    context::{ActorContext, ActorIdentity},
+    host::{ActorMessage, ActorPause, AnswerSender, DeliveryOutcome},
+    model_call::Encoding,
     saving::{ActorLost, Saves},
     spans::Spans,
     work::ActorWork,
@@ -39,7 +39,7 @@ use planck_toolbox::{Runner, Toolbox};
 pub(super) const REST_AFTER: Duration = Duration::from_secs(5);
 
 pub(super) struct Actor {
-    pub(super) parts: Arc<ActorContext>,
+    pub(super) context: Arc<ActorContext>,
     pub(super) identity: ActorIdentity,
     pub(super) clients: Clients,
     pub(super) agent: Agent,
@@ -94,7 +94,7 @@ pub(super) enum Leave {
 enum ActorEvent {
     Saved(Result<Input, ActorLost>),
     Answer(Input),
-    Mail(Option<Box<Mail>>),
+    Message(Option<Box<ActorMessage>>),
     /// The agent was idle for [`REST_AFTER`], or for `park_after` if that is shorter.
     Quiet,
     Dropped,
@@ -105,7 +105,7 @@ impl Actor {
         &mut self,
         resumed: Vec<Effect>,
         opening: Vec<Event>,
-        mailbox: &mut mpsc::Receiver<Box<Mail>>,
+        mailbox: &mut mpsc::Receiver<Box<ActorMessage>>,
     ) -> Result<Leave, ActorLost> {
         let record = |event| {
             self.agent
@@ -114,20 +114,22 @@ impl Actor {
         let mut begun: Vec<Effect> = opening.into_iter().flat_map(record).collect();
         begun.extend(resumed);
         self.checks_waits = !self.agent.waits().is_empty();
-        let mut then = self.perform(begun).await?;
-        while then == Performed::GoOn {
+        let mut performed = self.perform(begun).await?;
+        while performed == Performed::GoOn {
             if std::mem::take(&mut self.checks_waits) {
-                then = Box::pin(self.check_waits()).await?;
+                performed = Box::pin(self.check_waits()).await?;
                 continue;
             }
-            then = match self.next(mailbox).await {
+            performed = match self.next(mailbox).await {
                 ActorEvent::Saved(saved) => self.step(saved?).await?,
                 ActorEvent::Answer(input) => self.step(input).await?,
-                ActorEvent::Mail(Some(mail)) => Box::pin(self.read(*mail)).await?,
-                ActorEvent::Quiet if self.agent.is_idle() && self.parts.park_after > REST_AFTER => {
+                ActorEvent::Message(Some(message)) => Box::pin(self.read(*message)).await?,
+                ActorEvent::Quiet
+                    if self.agent.is_idle() && self.context.park_after > REST_AFTER =>
+                {
                     return Ok(Leave::Resting);
                 }
-                ActorEvent::Mail(None) | ActorEvent::Quiet => return Ok(Leave::Parked),
+                ActorEvent::Message(None) | ActorEvent::Quiet => return Ok(Leave::Parked),
                 ActorEvent::Dropped => return Err(ActorLost::Dropped),
             };
             self.tell_aborted();
@@ -135,16 +137,16 @@ impl Actor {
         Ok(Leave::Stopped)
     }
 
-    async fn next(&mut self, mailbox: &mut mpsc::Receiver<Box<Mail>>) -> ActorEvent {
+    async fn next(&mut self, mailbox: &mut mpsc::Receiver<Box<ActorMessage>>) -> ActorEvent {
         let rests = self.agent.is_idle() || self.agent.is_waiting();
         let idle = rests && self.work.is_empty() && self.saves.is_idle();
-        let bus = Arc::clone(&self.parts.bus);
+        let bus = Arc::clone(&self.context.bus);
         let event = async {
             tokio::select! {
                 saved = self.saves.next(&*bus) => ActorEvent::Saved(saved),
                 input = self.work.next() => ActorEvent::Answer(input),
-                mail = mailbox.recv() => ActorEvent::Mail(mail),
-                () = tokio::time::sleep(self.parts.park_after.min(REST_AFTER)), if idle => ActorEvent::Quiet,
+                message = mailbox.recv() => ActorEvent::Message(message),
+                () = tokio::time::sleep(self.context.park_after.min(REST_AFTER)), if idle => ActorEvent::Quiet,
             }
         };
         // The mailbox of a dropped agent closes at about the same time, and must not park the agent.
@@ -173,27 +175,27 @@ impl Actor {
         self.acks = PendingAcks::new(dropped);
     }
 
-    async fn read(&mut self, mail: Mail) -> Result<Performed, ActorLost> {
-        match mail {
-            Mail::Deliver {
+    async fn read(&mut self, message: ActorMessage) -> Result<Performed, ActorLost> {
+        match message {
+            ActorMessage::Deliver {
                 input,
                 outcome,
                 cause,
             } => {
                 self.spans.cause = Some(cause);
-                let then = self.deliver(input, outcome).await;
+                let performed = self.deliver(input, outcome).await;
                 self.spans.cause = None;
-                then
+                performed
             }
-            Mail::Withdrawn(input) => self.step(Input::Withdrawn(input)).await,
-            Mail::Look(is_due) => {
+            ActorMessage::Withdrawn(input) => self.step(Input::Withdrawn(input)).await,
+            ActorMessage::Look(is_due) => {
                 is_due.store(false, Ordering::SeqCst);
                 self.look().await
             }
-            Mail::Command { command, done } => self.command(command, done).await,
-            Mail::Change { change, done } => {
+            ActorMessage::Command { command, done } => self.command(command, done).await,
+            ActorMessage::Change { change, done } => {
                 let changed = self.change(change).await;
-                let (then, changed) = match changed {
+                let (performed, changed) = match changed {
                     Ok(changed) => (
                         self.step(Input::Command(changed.command)).await?,
                         Ok(changed.now),
@@ -201,13 +203,13 @@ impl Actor {
                     Err(refusal) => (Performed::GoOn, Err(refusal)),
                 };
                 let _ = done.send(changed);
-                Ok(then)
+                Ok(performed)
             }
-            Mail::ToolsMayDiffer => match self.refit() {
+            ActorMessage::ToolsMayDiffer => match self.refit() {
                 Some(command) => self.step(Input::Command(command)).await,
                 None => Ok(Performed::GoOn),
             },
-            Mail::Leave(answer) => {
+            ActorMessage::Leave(answer) => {
                 let may_leave = !self.work.is_bound() && self.saves.is_idle();
                 if answer.send(may_leave).is_ok() && may_leave {
                     // The agent must not begin work now, because it is about to be dropped.
@@ -216,16 +218,16 @@ impl Actor {
                 }
                 Ok(Performed::GoOn)
             }
-            Mail::Hold(hold) => self.hold(hold).await,
-            Mail::Info(answer) => {
+            ActorMessage::Pause(pause) => self.pause(pause).await,
+            ActorMessage::Info(answer) => {
                 let _ = answer.send(self.info());
                 Ok(Performed::GoOn)
             }
-            Mail::Spec(answer) => {
+            ActorMessage::Spec(answer) => {
                 let _ = answer.send(self.agent.spec().clone());
                 Ok(Performed::GoOn)
             }
-            Mail::Snapshot(answer) => {
+            ActorMessage::Snapshot(answer) => {
                 let _ = answer.send((self.info(), self.agent.snapshot(Timestamp::now())));
                 Ok(Performed::GoOn)
             }
@@ -234,13 +236,13 @@ impl Actor {
 
     /// Pauses the agent once all its saves are committed. The effects that follow from these saves
     /// are performed after the pause, unless the agent is dropped during the pause.
-    async fn hold(&mut self, hold: ActorPause) -> Result<Performed, ActorLost> {
+    async fn pause(&mut self, pause: ActorPause) -> Result<Performed, ActorLost> {
         let decided = self.settle_saves().await?;
-        let _ = hold.held.send(());
+        let _ = pause.paused.send(());
         tokio::select! {
             biased;
             () = self.acks.dropped.cancelled() => Err(ActorLost::Dropped),
-            _ = hold.released => self.perform(decided).await,
+            _ = pause.released => self.perform(decided).await,
         }
     }
 
@@ -251,7 +253,7 @@ impl Actor {
         input: NewInput,
         outcome: AnswerSender<DeliveryOutcome>,
     ) -> Result<Performed, ActorLost> {
-        if !self.parts.permit.is_given() {
+        if !self.context.permit.is_given() {
             let _ = outcome.send(DeliveryOutcome::Taken);
             return Ok(Performed::GoOn);
         }
@@ -260,23 +262,23 @@ impl Actor {
         let refused = effects
             .iter()
             .any(|effect| matches!(effect, Effect::Save(save) if save.ends(&id)));
-        let then = self.perform(effects).await?;
+        let performed = self.perform(effects).await?;
         let _ = outcome.send(if refused {
             DeliveryOutcome::Busy
         } else {
             DeliveryOutcome::Taken
         });
-        Ok(then)
+        Ok(performed)
     }
 
     /// Passes the unread inputs of the inbox to the agent, which ignores inputs that it already
     /// has, and the answers to its waits. Does nothing without a permit.
     async fn look(&mut self) -> Result<Performed, ActorLost> {
-        if !self.parts.permit.is_given() {
+        if !self.context.permit.is_given() {
             return Ok(Performed::GoOn);
         }
         let ActorIdentity { session, agent, .. } = &self.identity;
-        let rows = match self.parts.store.open_inputs(&session.id, agent).await {
+        let rows = match self.context.store.open_inputs(&session.id, agent).await {
             Ok(rows) => rows,
             Err(error) => {
                 tracing::warn!(%agent, %error, "cannot read the inbox; the next sweep requests another check");
@@ -315,9 +317,9 @@ impl Actor {
             | Command::Tools { .. }
             | Command::Model { .. }
             | Command::Record(_) => {
-                let then = self.step(Input::Command(command)).await?;
+                let performed = self.step(Input::Command(command)).await?;
                 let _ = done.send(self.agent.state());
-                Ok(then)
+                Ok(performed)
             }
         }
     }
@@ -342,7 +344,7 @@ impl Actor {
             role: spec.role,
             session_id: identity.session.id.clone(),
             team_id: identity.session.team.clone(),
-            node_id: Some(self.parts.node.clone()),
+            node_id: Some(self.context.node.clone()),
             epoch: identity.epoch,
             state: self.agent.state(),
             turn: self.agent.turn(),

@@ -15,13 +15,13 @@ use planck_providers::{Clients, HttpClientError};
 
 /// The threads of the actors. They end when this is dropped.
 pub struct Runtimes {
-    lanes: Vec<Lane>,
+    runtimes: Vec<ActorRuntime>,
     next: AtomicUsize,
 }
 
 /// A thread with a runtime and the HTTP clients that belong to it.
-pub struct Lane {
-    pub runtime: runtime::Handle,
+pub struct ActorRuntime {
+    pub handle: runtime::Handle,
     pub clients: Clients,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
@@ -33,26 +33,26 @@ impl Runtimes {
         count: usize,
         clients: impl Fn() -> Result<Clients, HttpClientError>,
     ) -> io::Result<Self> {
-        let lanes =
-            (0..count.max(1)).map(|index| Lane::start(index, clients().map_err(io::Error::other)?));
+        let runtimes = (0..count.max(1))
+            .map(|index| ActorRuntime::start(index, clients().map_err(io::Error::other)?));
         Ok(Self {
-            lanes: lanes.collect::<io::Result<_>>()?,
+            runtimes: runtimes.collect::<io::Result<_>>()?,
             next: AtomicUsize::new(0),
         })
     }
 
-    /// Returns the lane for the next task of an agent. The lanes are used in rotation.
-    pub fn next(&self) -> Option<&Lane> {
+    /// Returns the runtime for the next task of an agent. The runtimes are used in rotation.
+    pub fn next(&self) -> Option<&ActorRuntime> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
-        self.lanes.get(index % self.lanes.len().max(1))
+        self.runtimes.get(index % self.runtimes.len().max(1))
     }
 
-    /// Returns whether the runtime of every lane completes an empty task within this time.
+    /// Returns whether every runtime completes an empty task within this time.
     pub async fn turn(&self, within: Duration) -> bool {
         let turns = self
-            .lanes
+            .runtimes
             .iter()
-            .map(|lane| tokio::time::timeout(within, lane.runtime.spawn(async {})));
+            .map(|runtime| tokio::time::timeout(within, runtime.handle.spawn(async {})));
         futures_util::future::join_all(turns)
             .await
             .iter()
@@ -60,7 +60,7 @@ impl Runtimes {
     }
 }
 
-impl Lane {
+impl ActorRuntime {
     fn start(index: usize, clients: Clients) -> io::Result<Self> {
         let turning = runtime::Builder::new_current_thread()
             .enable_all()
@@ -75,7 +75,7 @@ impl Lane {
                 turning.shutdown_timeout(Duration::from_secs(1));
             })?;
         Ok(Self {
-            runtime: handle,
+            handle,
             clients,
             stop: Some(stop),
             thread: Some(thread),
@@ -83,11 +83,11 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for ActorRuntime {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A task on the lane's own thread may drop the lane, and a thread cannot join itself.
+            // A task on the runtime's own thread may drop it, and a thread cannot join itself.
             if thread.thread().id() != thread::current().id() {
                 let _ = thread.join();
             }
@@ -102,12 +102,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_blocked_lane_makes_no_progress() {
+    async fn a_blocked_runtime_makes_no_progress() {
         let runtimes = Runtimes::start(2, || Clients::new(&Default::default())).unwrap();
         let long = Duration::from_secs(10);
         assert!(runtimes.turn(long).await);
         let (free, held) = mpsc::channel::<()>();
-        runtimes.next().unwrap().runtime.spawn(async move {
+        runtimes.next().unwrap().handle.spawn(async move {
             let _freed = held.recv();
         });
         assert!(!runtimes.turn(Duration::from_millis(100)).await);

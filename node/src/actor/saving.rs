@@ -1,29 +1,32 @@
-//! Saves the rows of the log that an agent decides on, and publishes them as events after the
-//! commit.
+//! Saves the rows of the log that an agent decides on through the append queue of its session, and
+//! publishes them as events after the commit.
 
-use std::{collections::VecDeque, sync::Arc, time::Instant};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
 
 use bytes::Bytes;
 use planck_common::{
-    Seq,
+    NodeId, Seq, SessionId,
     envelope::{RowPosition, Writer},
 };
 
-use super::queues::QueueHold;
 use crate::{
     agent::{Entry, Input, Save, Unstorable, input::Saved},
     bus::{Bus, Published},
 };
 use planck_store::{
-    LeaseRelease, StoreError,
-    queue::{AppendError, Receipt, WrittenRows},
+    LeaseRelease, SessionStore, StoreError,
+    queue::{AppendError, AppendQueue, Receipt, WrittenRows},
 };
 use planck_telemetry::metrics;
 
 /// An agent's access to the log of its session, with its saves in flight.
 pub struct Saves {
     pub writer: Writer,
-    hold: QueueHold,
+    handle: QueueHandle,
     /// The saves in flight, in order.
     in_flight: VecDeque<SaveInFlight>,
 }
@@ -50,10 +53,10 @@ pub enum ActorLost {
 }
 
 impl Saves {
-    pub fn new(writer: Writer, hold: QueueHold) -> Self {
+    pub fn new(writer: Writer, handle: QueueHandle) -> Self {
         Self {
             writer,
-            hold,
+            handle,
             in_flight: VecDeque::new(),
         }
     }
@@ -64,7 +67,7 @@ impl Saves {
         let Writer {
             agent_id, epoch, ..
         } = &self.writer;
-        let queue = &self.hold.queue;
+        let queue = &self.handle.queue;
         let receipt = queue.submit(agent_id, *epoch, Arc::clone(&save)).await;
         self.in_flight.push_back(SaveInFlight {
             save,
@@ -80,7 +83,7 @@ impl Saves {
             epoch: self.writer.epoch,
             stopped,
         };
-        self.hold.queue.release(release).await
+        self.handle.queue.release(release).await
     }
 
     /// Frees memory. The caller has to ensure that no save is in flight.
@@ -149,5 +152,81 @@ impl Saves {
             });
             prev = seq;
         }
+    }
+}
+
+/// The append queues of this node, one for each session with an agent in memory.
+#[derive(Clone)]
+pub struct Queues(Arc<QueuesInner>);
+
+struct QueuesInner {
+    store: Arc<dyn SessionStore>,
+    node: NodeId,
+    open: Mutex<HashMap<SessionId, OpenQueue>>,
+}
+
+struct OpenQueue {
+    queue: AppendQueue,
+    users: usize,
+}
+
+/// An agent's handle to the queue of its session. The queue ends when the last handle is dropped.
+pub struct QueueHandle {
+    pub queue: AppendQueue,
+    session: SessionId,
+    queues: Queues,
+}
+
+impl Queues {
+    pub fn new(store: Arc<dyn SessionStore>, node: NodeId) -> Self {
+        Self(Arc::new(QueuesInner {
+            store,
+            node,
+            open: Mutex::default(),
+        }))
+    }
+
+    /// Returns a handle to the session's queue, and starts the queue if it does not run. The queue
+    /// runs on the thread of the caller that starts it, so that a save of that caller leaves the
+    /// thread only for the database.
+    pub fn handle(&self, session: &SessionId) -> QueueHandle {
+        let mut open = self.open();
+        let one = open.entry(session.clone()).or_insert_with(|| OpenQueue {
+            queue: self.start(session),
+            users: 0,
+        });
+        one.users += 1;
+        QueueHandle {
+            queue: one.queue.clone(),
+            session: session.clone(),
+            queues: self.clone(),
+        }
+    }
+
+    fn start(&self, session: &SessionId) -> AppendQueue {
+        let QueuesInner { store, node, .. } = &*self.0;
+        let (queue, work) = AppendQueue::new(Arc::clone(store), session.clone(), node.clone());
+        tokio::spawn(work);
+        queue
+    }
+
+    fn release(&self, session: &SessionId) {
+        let mut open = self.open();
+        if let Some(one) = open.get_mut(session) {
+            one.users -= 1;
+            if one.users == 0 {
+                open.remove(session);
+            }
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<SessionId, OpenQueue>> {
+        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for QueueHandle {
+    fn drop(&mut self) {
+        self.queues.release(&self.session);
     }
 }

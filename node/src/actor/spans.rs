@@ -13,7 +13,7 @@ use planck_common::{
 use serde::Deserialize;
 use tracing::Span;
 
-use super::parts::ActorIdentity;
+use super::context::ActorIdentity;
 use crate::{
     agent::Entry,
     model::{Failure, Finish},

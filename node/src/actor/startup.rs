@@ -12,12 +12,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Opening,
-    encoding::Encoding,
-    host::{StopAck, TaskEnd},
-    mail::Mail,
-    parts::{ActorContext, ActorIdentity},
-    queues::QueueHold,
+    context::{ActorContext, ActorIdentity},
+    host::{ActorMessage, StopAck, TaskEnd},
+    model_call::Encoding,
     run::{Actor, PendingAcks, ToolsDiffer, names},
+    saving::QueueHandle,
     saving::Saves,
     spans::Spans,
     work::ActorWork,
@@ -35,7 +34,7 @@ const STORE_AWAY: Duration = Duration::from_millis(500);
 
 /// The parts from which the task of an agent starts.
 pub(super) struct ActorStartup {
-    pub(super) parts: Arc<ActorContext>,
+    pub(super) context: Arc<ActorContext>,
     pub(super) identity: ActorIdentity,
     pub(super) clients: Clients,
     pub(super) opening: Opening,
@@ -54,7 +53,7 @@ impl ActorStartup {
     pub(super) async fn live(
         self,
         rested: Option<Box<Actor>>,
-        mut mailbox: mpsc::Receiver<Box<Mail>>,
+        mut mailbox: mpsc::Receiver<Box<ActorMessage>>,
     ) -> TaskEnd {
         let was_refused = matches!(self.opening.open_turn, OpenTurn::Refused(_));
         let begun = match rested {
@@ -100,14 +99,14 @@ impl ActorStartup {
             };
             match recalled {
                 Ok((record, memory)) => {
-                    self.parts.tools.ready_for(&record.spec).await;
-                    let hold = self.parts.queues.hold(&self.identity.session.id);
-                    let enrolled = hold
+                    self.context.tools.ready_for(&record.spec).await;
+                    let handle = self.context.queues.handle(&self.identity.session.id);
+                    let enrolled = handle
                         .queue
                         .enroll(self.identity.agent.clone(), record.last_seq)
                         .await;
                     enrolled.map_err(|error| StoreError::Away(error.to_string()))?;
-                    return self.begin(record, memory, hold);
+                    return self.begin(record, memory, handle);
                 }
                 Err(StoreError::Away(reason)) => {
                     tracing::warn!(agent = %self.identity.agent, reason, "cannot load the agent: the store is unreachable; trying again");
@@ -125,7 +124,7 @@ impl ActorStartup {
             epoch,
             ..
         } = &self.identity;
-        let store = &self.parts.store;
+        let store = &self.context.store;
         let gone = || StoreError::NotFound(format!("agent {agent} is not in the store"));
         let record = store.find_agent(agent).await?.ok_or_else(gone)?;
         if record.epoch != *epoch {
@@ -161,10 +160,10 @@ impl ActorStartup {
         self,
         record: AgentRecord,
         memory: Memory,
-        hold: QueueHold,
+        handle: QueueHandle,
     ) -> Result<StartedActor, StoreError> {
         let Self {
-            parts,
+            context,
             identity,
             clients,
             opening,
@@ -172,32 +171,35 @@ impl ActorStartup {
             dropped,
         } = self;
         let (mut opening, had) = (opening.events, opening.had);
-        let (toolbox, unknown) = parts.tools.toolbox(&record.spec);
+        let (toolbox, unknown) = context.tools.toolbox(&record.spec);
         if !unknown.is_empty() {
             tracing::info!(agent = %identity.agent, ?unknown, "tools of the agent are not available now");
         }
         if record.last_seq == 0 {
             opening.push(first_event(&record, &toolbox));
-            opening.extend(concerns(parts.models.warning(&record.spec.model), &unknown));
+            opening.extend(concerns(
+                context.models.warning(&record.spec.model),
+                &unknown,
+            ));
         }
         opening.extend(had.and_then(|had| changed_tools(&had, &toolbox)));
         let setup = Setup {
             session: identity.session.id.clone(),
             agent: identity.agent.clone(),
             epoch: identity.epoch,
-            card: parts.models.card(&record.spec.model),
+            card: context.models.card(&record.spec.model),
             tools: toolbox.specs(),
             arguments: Arc::new(toolbox.clone()),
             limits: identity.session.limits,
-            settings: parts.settings.clone(),
+            settings: context.settings.clone(),
             dir: identity.session.dir.to_string_lossy().into(),
             spec: record.spec,
         };
         let restored = Agent::restore(setup, memory, Timestamp::now());
         let (agent, effects) = restored.map_err(|error| StoreError::Broken(error.to_string()))?;
         let actor = Actor {
-            runner: Runner::new(parts.calls, Some(baselines::wall(&parts.store))),
-            saves: Saves::new(writer(&parts, &identity), hold),
+            runner: Runner::new(context.calls, Some(baselines::wall(&context.store))),
+            saves: Saves::new(writer(&context, &identity), handle),
             agent,
             toolbox: Arc::new(toolbox),
             encoding: Encoding::default(),
@@ -205,7 +207,7 @@ impl ActorStartup {
             spans: Spans::default(),
             acks: PendingAcks::new(dropped),
             checks_waits: false,
-            parts,
+            context,
             identity,
             clients,
         };
@@ -213,12 +215,12 @@ impl ActorStartup {
     }
 }
 
-fn writer(parts: &ActorContext, identity: &ActorIdentity) -> Writer {
+fn writer(context: &ActorContext, identity: &ActorIdentity) -> Writer {
     Writer {
         agent_id: identity.agent.clone(),
         session_id: identity.session.id.clone(),
         team_id: identity.session.team.clone(),
-        node_id: parts.node.clone(),
+        node_id: context.node.clone(),
         epoch: identity.epoch,
     }
 }

@@ -13,7 +13,10 @@ use planck_common::{
 
 use super::{CommandReply, IncomingCommand, ok, read};
 use crate::{
-    actor::{SpecChange, host::NotHere, mail::Changed},
+    actor::{
+        SpecChange,
+        host::{Changed, NotHere},
+    },
     agent::Command,
     services::Services,
     sessions::{AgentHost, CommandOrigin},

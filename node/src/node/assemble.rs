@@ -25,7 +25,7 @@ use planck_common::{NodeId, spec::ModelRef};
 use super::{ClusterHandle, Joining, Node, NodeNotifier, RunningNode};
 use crate::{
     actor::{
-        ActorContext, Host, activity::ActivityCounts, queues::Queues, runtimes::Runtimes,
+        ActorContext, Host, activity::ActivityCounts, runtimes::Runtimes, saving::Queues,
         toolboxes::Toolboxes,
     },
     agent,

@@ -7,7 +7,7 @@ use planck_common::{AgentId, InputId, SessionId};
 use crate::{
     actor::{
         Hosting,
-        parts::{ActorIdentity, PeerNotifier},
+        context::{ActorIdentity, PeerNotifier},
     },
     services::Services,
 };

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::{Placement, admission::AdmissionPermit};
 use crate::{
-    actor::{Hosting, Opening, parts::SessionContext},
+    actor::{Hosting, Opening, context::SessionContext},
     agent::OpenTurn,
 };
 use planck_store::{AgentRecord, HeldLease, LeadIncarnation, LeaseClaim, StoreError};

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 
 use super::{Placement, admission::AdmissionPermit, hosting::team_moved};
 use crate::{
-    actor::{Hosting, Opening, parts::SessionContext},
+    actor::{Hosting, Opening, context::SessionContext},
     agent::Memory,
 };
 use planck_cluster::cascade::TeamIncarnation;

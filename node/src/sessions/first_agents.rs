@@ -12,7 +12,7 @@ use planck_common::{
 
 use super::Sessions;
 use crate::{
-    actor::{AT_ONCE, Hosting, Opening, parts::SessionContext},
+    actor::{AT_ONCE, Hosting, Opening, context::SessionContext},
     agent::Memory,
     placement::{AdmissionPermit, AgentNodes, claim_request},
 };

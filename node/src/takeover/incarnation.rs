@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::{Purpose, Takeover};
-use crate::{actor::parts::SessionContext, base::Base, team_registry::TeamRegistry};
+use crate::{actor::context::SessionContext, base::Base, team_registry::TeamRegistry};
 use planck_cluster::{
     cascade::TeamIncarnation,
     claiming::{ClaimEffect, ClaimInput, ClaimPlan, ClaimPolicy, LeadLease, TeamClaim},

@@ -13,7 +13,7 @@ use planck_common::{
 
 use super::{SessionGuard, Takeover};
 use crate::{
-    actor::{AT_ONCE, Hosting, Opening, parts::SessionContext},
+    actor::{AT_ONCE, Hosting, Opening, context::SessionContext},
     agent::OpenTurn,
     placement::claim_request,
 };

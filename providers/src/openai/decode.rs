@@ -48,7 +48,7 @@ pub struct ChatReply {
 struct ReplyFacts {
     has_choices: bool,
     refused: bool,
-    salvaged: Vec<&'static str>,
+    deviations: Vec<&'static str>,
     names: Names,
 }
 
@@ -85,12 +85,12 @@ impl EventDecoder for ChatReply {
     }
 
     fn end(&self) -> Option<Finish> {
-        let mut salvaged = self.facts.salvaged.clone();
+        let mut deviations = self.facts.deviations.clone();
         let stop = match self.stop {
             Some(stop) => stop,
             // The stream ended without a finish reason, but the reply is complete.
             None if self.done && self.has_content && self.calls.iter().all(OpenCall::is_whole) => {
-                salvaged.push("it sent no finish_reason");
+                deviations.push("it sent no finish_reason");
                 StopReason::End
             }
             None => return None,
@@ -101,7 +101,7 @@ impl EventDecoder for ChatReply {
             stop_of(stop, !self.calls.is_empty())
         };
         Some(Finish {
-            salvaged,
+            deviations,
             ..Finish::new(stop, self.usage.unwrap_or(self.timings))
         })
     }
@@ -134,8 +134,8 @@ impl ChatReply {
     }
 
     fn salvage(&mut self, what: &'static str) {
-        if !self.facts.salvaged.contains(&what) {
-            self.facts.salvaged.push(what);
+        if !self.facts.deviations.contains(&what) {
+            self.facts.deviations.push(what);
         }
     }
 

@@ -29,7 +29,7 @@ pub struct ResponsesReply {
     usage: Usage,
     stop: Option<StopReason>,
     refused: bool,
-    salvaged: Vec<&'static str>,
+    deviations: Vec<&'static str>,
     names: Names,
 }
 
@@ -141,7 +141,7 @@ impl EventDecoder for ResponsesReply {
             stop_of(self.stop?, calls)
         };
         self.stop.map(|_| Finish {
-            salvaged: self.salvaged.clone(),
+            deviations: self.deviations.clone(),
             ..Finish::new(stop, self.usage)
         })
     }

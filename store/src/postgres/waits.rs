@@ -73,7 +73,7 @@ WHERE w.session_id = $1 AND w.id = $2 AND w.digest = $3 AND w.state = 'open'
   AND a.session_id = w.session_id AND a.id = w.agent_id AND a.state <> 'stopped'
 RETURNING w.agent_id, a.node_id";
 
-const ANSWERS: &str = "SELECT id, answer, opened_at, expires_at FROM waits
+const ANSWERS: &str = "SELECT session_id, id, answer, opened_at, expires_at FROM waits
 WHERE session_id = $1 AND agent_id = $2 AND state IN ('open', 'answered') AND state = 'answered' ORDER BY seq";
 
 /// The query for the waits that may have added a rule. It searches the answers as text, so that it

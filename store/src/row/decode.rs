@@ -15,10 +15,11 @@ use sqlx::{ColumnIndex, Decode, Row, Type};
 use super::RowReader;
 use crate::{
     AgentRecord, CallBaseline, HeldLease, InputOutcome, InputReader, LogRow, NewInput,
-    SessionRecord, StoreError, StoredInput, TaskRecord, WorkInput, WorkRows, stored,
+    SessionRecord, StoreError, StoredInput, TaskRecord, WorkInput, WorkRows,
+    inbox::MOST_INPUTS,
+    stored,
     unread::Unread,
     waits::{WaitAndAnswer, nobody_answered},
-    work::MOST_INPUTS,
 };
 
 impl<'a, R> RowReader<'a, R>

@@ -8,24 +8,26 @@ use planck_common::AgentId;
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{
-    Host, NotHere,
+    ActorMessage, ActorPause, Host, NotHere,
     slot::{HostSlot, LiveActor},
 };
-use crate::actor::mail::{ActorPause, Mail};
 
 /// How long an agent may take to pause.
-const HOLD: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_secs(2);
 
 /// Keeps an agent paused. The pause ends when this value is dropped.
 pub type PauseGuard = oneshot::Sender<Infallible>;
 
-async fn hold(live: LiveActor) -> Option<PauseGuard> {
-    let ((held, is_held), (release, released)) = (oneshot::channel(), oneshot::channel());
-    live.mail
-        .send(Box::new(Mail::Hold(ActorPause { held, released })))
+async fn pause(live: LiveActor) -> Option<PauseGuard> {
+    let ((paused, is_paused), (release, released)) = (oneshot::channel(), oneshot::channel());
+    live.mailbox
+        .send(Box::new(ActorMessage::Pause(ActorPause {
+            paused,
+            released,
+        })))
         .await
         .ok()?;
-    is_held.await.ok().map(|()| release)
+    is_paused.await.ok().map(|()| release)
 }
 
 impl Host {
@@ -47,12 +49,12 @@ impl Host {
     /// Returns whether it was dropped.
     pub async fn leave(&self, agent: &AgentId) -> Result<bool, NotHere> {
         if self
-            .take(agent, |slot| slot.stage.live().is_none())
+            .take(agent, |slot| slot.state.live().is_none())
             .is_some()
         {
             return Ok(true);
         }
-        let may_leave = self.ask(agent, Mail::Leave).await?;
+        let may_leave = self.ask(agent, ActorMessage::Leave).await?;
         if may_leave {
             self.drop_agents(std::slice::from_ref(agent)).await;
         }
@@ -61,20 +63,21 @@ impl Host {
 
     /// Pauses those agents that have a task, and returns a guard for each paused agent. An agent
     /// pauses once its decisions are committed and published, and stays paused until its guard is
-    /// dropped. An agent that does not pause within [`HOLD`] continues. Its writes are refused once
+    /// dropped. An agent that does not pause within [`PAUSE`] continues. Its writes are refused once
     /// its lease is taken.
     pub async fn hold(&self, agents: &[AgentId]) -> Vec<PauseGuard> {
         let running: Vec<LiveActor> = {
             let slots = self.slots();
             agents
                 .iter()
-                .filter_map(|agent| slots.get(agent)?.stage.live().cloned())
+                .filter_map(|agent| slots.get(agent)?.state.live().cloned())
                 .collect()
         };
-        let held =
-            future::join_all(running.into_iter().map(|live| timeout(HOLD, hold(live)))).await;
-        held.into_iter()
-            .filter_map(|held| held.ok().flatten())
+        let paused =
+            future::join_all(running.into_iter().map(|live| timeout(PAUSE, pause(live)))).await;
+        paused
+            .into_iter()
+            .filter_map(|guard| guard.ok().flatten())
             .collect()
     }
 
@@ -100,7 +103,7 @@ impl Host {
 
     fn end(&self, agent: &AgentId) -> Option<LiveActor> {
         let slot = self.take(agent, |_| true)?;
-        slot.stage
+        slot.state
             .live()
             .cloned()
             .inspect(|live| live.dropped.cancel())
@@ -111,7 +114,7 @@ impl Host {
         slots.get(agent).filter(|slot| if_it(slot))?;
         let slot = slots.remove(agent)?;
         drop(slots);
-        self.0.parts.notifier.gone(&slot.hosting);
+        self.0.context.notifier.gone(&slot.hosting);
         Some(slot)
     }
 }

@@ -1,21 +1,97 @@
-//! Passes requests to an agent's mailbox, and waits for the actor's answers.
+//! The messages to an actor, and the host's functions that put them into an agent's mailbox and wait
+//! for the answers.
 
-use std::sync::atomic::Ordering;
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use planck_common::{
     AgentId, InputId,
     command::{AgentInfo, AgentState, Running},
     reply::Refusal,
-    spec::AgentSpec,
+    spec::{AgentSpec, ModelRef},
 };
 use tokio::sync::{mpsc, oneshot};
 use tracing::Span;
 
 use super::{Host, NotHere, slot::HostSlot};
-use crate::{
-    actor::mail::{Changed, DeliveryOutcome, Mail, SpecChange},
-    agent::{Command, NewInput},
-};
+use crate::agent::{Command, NewInput};
+
+/// The channel for an answer.
+pub type AnswerSender<T> = oneshot::Sender<T>;
+
+pub enum ActorMessage {
+    /// Delivers an input that was added to the inbox.
+    Deliver {
+        input: NewInput,
+        outcome: AnswerSender<DeliveryOutcome>,
+        /// The span that caused the input. The span of a turn that the input opens is a child of
+        /// this span.
+        cause: Span,
+    },
+    /// This unread input was withdrawn from the inbox.
+    Withdrawn(InputId),
+    /// Asks the agent to read its inbox. The flag is set while such a message is in the mailbox, so
+    /// that no second one is sent.
+    Look(Arc<AtomicBool>),
+    Command {
+        command: Command,
+        done: AnswerSender<AgentState>,
+    },
+    Change {
+        change: SpecChange,
+        done: AnswerSender<Result<Changed, Refusal>>,
+    },
+    /// The available tools may have changed.
+    ToolsMayDiffer,
+    /// Asks the agent to leave the node unless leaving would lose or repeat work. If the answer is
+    /// `true`, the agent does nothing more and waits to be dropped.
+    Leave(AnswerSender<bool>),
+    /// Asks the agent to pause once all its decisions are committed and published, because its
+    /// history is about to change.
+    Pause(ActorPause),
+    Info(AnswerSender<AgentInfo>),
+    /// Asks for the current spec.
+    Spec(AnswerSender<AgentSpec>),
+    Snapshot(AnswerSender<(AgentInfo, Option<Running>)>),
+}
+
+/// A request to pause an actor.
+pub struct ActorPause {
+    /// Signals the caller that the pause has begun.
+    pub paused: AnswerSender<()>,
+    /// Ends the pause when the caller drops its sender.
+    pub released: oneshot::Receiver<Infallible>,
+}
+
+/// The immediate result of delivering an input to an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeliveryOutcome {
+    /// The input opened a turn, joined the open one, or was queued, or it stays in the inbox
+    /// because the node has no permit.
+    Taken,
+    /// The agent is busy, and the input was not allowed to wait.
+    Busy,
+}
+
+/// A change of an agent that is recorded in its spec.
+#[derive(Debug, Clone)]
+pub enum SpecChange {
+    AddTool(String),
+    RemoveTool(String),
+    Model(ModelRef),
+}
+
+/// The agent's tools and model after a change.
+#[derive(Debug, Clone)]
+pub struct Changed {
+    pub tools: Vec<String>,
+    pub model: ModelRef,
+}
 
 impl Host {
     pub async fn deliver(
@@ -23,7 +99,7 @@ impl Host {
         agent: &AgentId,
         input: NewInput,
     ) -> Result<DeliveryOutcome, NotHere> {
-        self.ask(agent, |outcome| Mail::Deliver {
+        self.ask(agent, |outcome| ActorMessage::Deliver {
             input,
             outcome,
             cause: Span::current(),
@@ -32,7 +108,7 @@ impl Host {
     }
 
     pub async fn withdrawn(&self, agent: &AgentId, input: InputId) -> Result<(), NotHere> {
-        self.send(agent, Mail::Withdrawn(input)).await
+        self.send(agent, ActorMessage::Withdrawn(input)).await
     }
 
     /// Makes an agent read its inbox. Further calls have no effect until the agent handles this
@@ -45,18 +121,19 @@ impl Host {
         if is_due.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
-        self.send(agent, Mail::Look(is_due)).await
+        self.send(agent, ActorMessage::Look(is_due)).await
     }
 
     pub async fn command(&self, agent: &AgentId, command: Command) -> Result<AgentState, NotHere> {
-        self.ask(agent, |done| Mail::Command { command, done })
+        self.ask(agent, |done| ActorMessage::Command { command, done })
             .await
     }
 
     /// Sends a command without waiting for its result.
     pub async fn post(&self, agent: &AgentId, command: Command) -> Result<(), NotHere> {
         let (done, _) = oneshot::channel();
-        self.send(agent, Mail::Command { command, done }).await
+        self.send(agent, ActorMessage::Command { command, done })
+            .await
     }
 
     pub async fn change(
@@ -64,52 +141,53 @@ impl Host {
         agent: &AgentId,
         change: SpecChange,
     ) -> Result<Result<Changed, Refusal>, NotHere> {
-        self.ask(agent, |done| Mail::Change { change, done }).await
+        self.ask(agent, |done| ActorMessage::Change { change, done })
+            .await
     }
 
     pub async fn info(&self, agent: &AgentId) -> Result<AgentInfo, NotHere> {
-        self.ask(agent, Mail::Info).await
+        self.ask(agent, ActorMessage::Info).await
     }
 
     pub async fn spec(&self, agent: &AgentId) -> Result<AgentSpec, NotHere> {
-        self.ask(agent, Mail::Spec).await
+        self.ask(agent, ActorMessage::Spec).await
     }
 
     /// Notifies the agents in memory whose tools may have changed. A parked agent gets its current
     /// tools when it is loaded.
     pub async fn tools_changed(&self) {
         let concerned = |(agent, slot): (&AgentId, &HostSlot)| {
-            slot.stage.may_have_other_tools().then(|| agent.clone())
+            slot.state.may_have_other_tools().then(|| agent.clone())
         };
         let agents: Vec<AgentId> = self.slots().iter().filter_map(concerned).collect();
         for agent in agents {
-            let _it_left = self.send(&agent, Mail::ToolsMayDiffer).await;
+            let _it_left = self.send(&agent, ActorMessage::ToolsMayDiffer).await;
         }
     }
 
     pub async fn snapshot(&self, agent: &AgentId) -> Result<(AgentInfo, Option<Running>), NotHere> {
-        self.ask(agent, Mail::Snapshot).await
+        self.ask(agent, ActorMessage::Snapshot).await
     }
 
     pub(super) async fn ask<T>(
         &self,
         agent: &AgentId,
-        mail: impl FnOnce(oneshot::Sender<T>) -> Mail,
+        message: impl FnOnce(oneshot::Sender<T>) -> ActorMessage,
     ) -> Result<T, NotHere> {
         let (answer, answered) = oneshot::channel();
-        self.send(agent, mail(answer)).await?;
+        self.send(agent, message(answer)).await?;
         answered.await.map_err(|_| NotHere(agent.clone()))
     }
 
     /// Puts a message into an agent's mailbox. If the agent has no task, or its task ends at the
     /// same time, a new task starts and gets the message.
-    pub(super) async fn send(&self, agent: &AgentId, mail: Mail) -> Result<(), NotHere> {
-        let mut mail = Box::new(mail);
+    pub(super) async fn send(&self, agent: &AgentId, message: ActorMessage) -> Result<(), NotHere> {
+        let mut message = Box::new(message);
         loop {
             let live = self.wake(agent).ok_or_else(|| NotHere(agent.clone()))?;
-            match live.mail.send(mail).await {
+            match live.mailbox.send(message).await {
                 Ok(()) => return Ok(()),
-                Err(mpsc::error::SendError(back)) => mail = back,
+                Err(mpsc::error::SendError(back)) => message = back,
             }
         }
     }

@@ -11,7 +11,7 @@ use planck_common::{
 use super::{Actor, names};
 use crate::{
     actor::{
-        mail::{Changed, SpecChange},
+        host::{Changed, SpecChange},
         startup::unknown_model,
     },
     agent::Command,
@@ -94,7 +94,7 @@ impl Actor {
         added: Vec<String>,
         removed: Vec<String>,
     ) -> Result<Recorded, Refusal> {
-        let (toolbox, unknown) = self.parts.tools.toolbox(&spec);
+        let (toolbox, unknown) = self.context.tools.toolbox(&spec);
         if let Some(name) = unknown.iter().find(|name| added.contains(name)) {
             return Err(Refusal::not_found(format!("no tool `{name}` on this node")));
         }
@@ -119,7 +119,7 @@ impl Actor {
     /// Builds the toolbox again from the agent's spec and the tools that are available now. Returns
     /// the command that applies the changes to the agent, or `None` if no tool has changed.
     pub(in crate::actor) fn refit(&mut self) -> Option<Command> {
-        let (toolbox, _) = self.parts.tools.toolbox(self.agent.spec());
+        let (toolbox, _) = self.context.tools.toolbox(self.agent.spec());
         let ToolsDiffer { added, removed } = ToolsDiffer::between(&self.toolbox, &toolbox)?;
         self.toolbox = Arc::new(toolbox);
         Some(Command::Tools {
@@ -132,7 +132,7 @@ impl Actor {
     }
 
     async fn change_model(&mut self, model: ModelRef) -> Result<Recorded, Refusal> {
-        if let Err(error) = self.parts.models.provider(&model) {
+        if let Err(error) = self.context.models.provider(&model) {
             return Err(Refusal::bad_request(error.to_string()));
         }
         let spec = AgentSpec {
@@ -140,8 +140,8 @@ impl Actor {
             ..self.agent.spec().clone()
         };
         self.record(&spec).await?;
-        let card = self.parts.models.card(&model);
-        let warning = unknown_model(self.parts.models.warning(&model));
+        let card = self.context.models.card(&model);
+        let warning = unknown_model(self.context.models.warning(&model));
         let now = Changed {
             tools: names(&self.toolbox),
             model: model.clone(),
@@ -169,7 +169,7 @@ impl Actor {
     async fn record(&mut self, spec: &AgentSpec) -> Result<(), Refusal> {
         let identity = &self.identity;
         let recorded = self
-            .parts
+            .context
             .store
             .replace_spec(&identity.session.id, &identity.agent, identity.epoch, spec)
             .await;

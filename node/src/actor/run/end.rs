@@ -7,9 +7,8 @@ use tokio::sync::mpsc;
 
 use super::{Actor, Leave};
 use crate::actor::{
-    host::{StopAck, TaskEnd},
-    mail::Mail,
-    parts::ActorIdentity,
+    context::ActorIdentity,
+    host::{ActorMessage, StopAck, TaskEnd},
     saving::ActorLost,
 };
 use planck_toolbox::Toolbox;
@@ -22,7 +21,7 @@ impl Actor {
         mut self: Box<Self>,
         ended: Result<Leave, ActorLost>,
         was_refused: bool,
-        mut mailbox: mpsc::Receiver<Box<Mail>>,
+        mut mailbox: mpsc::Receiver<Box<ActorMessage>>,
     ) -> TaskEnd {
         self.work.wind_up().await;
         match ended {
@@ -73,7 +72,7 @@ impl Actor {
     /// Returns the agent's tools if they may change before the agent is loaded again, otherwise
     /// `None`.
     pub(in crate::actor) fn had(&self) -> Option<Arc<Toolbox>> {
-        self.parts
+        self.context
             .tools
             .may_change(self.agent.spec())
             .then(|| Arc::clone(&self.toolbox))
@@ -86,7 +85,7 @@ impl Actor {
         let ActorIdentity { session, agent, .. } = &self.identity;
         tracing::error!(%agent, why, "stopped the agent: the store refused its data again after its turn was ended");
         let waiting_inputs = self
-            .parts
+            .context
             .store
             .open_inputs(&session.id, agent)
             .await
@@ -96,10 +95,10 @@ impl Actor {
             .into_iter()
             .map(|row| row.input)
             .map(|input| (input.id, input.sender.map(|sender| sender.id)));
-        self.parts
+        self.context
             .notifier
             .settled(&self.identity, waiting.collect());
-        self.parts.notifier.gave_up(&self.identity.session.id);
+        self.context.notifier.gave_up(&self.identity.session.id);
         ack
     }
 
@@ -123,9 +122,9 @@ impl Actor {
 }
 
 /// Closes the mailbox, and returns the messages that the actor did not read.
-fn unread(mailbox: &mut mpsc::Receiver<Box<Mail>>) -> Vec<Mail> {
+fn unread(mailbox: &mut mpsc::Receiver<Box<ActorMessage>>) -> Vec<ActorMessage> {
     mailbox.close();
     std::iter::from_fn(|| mailbox.try_recv().ok())
-        .map(|mail| *mail)
+        .map(|message| *message)
         .collect()
 }

@@ -20,7 +20,7 @@ use tracing::Instrument;
 use super::Actor;
 use crate::{
     actor::{
-        calling::PreparedCall,
+        model_call::PreparedCall,
         saving::ActorLost,
         spans::record_outcome,
         work::{Answers, FinishedWork, WorkKind},
@@ -86,8 +86,8 @@ impl Actor {
                 | Effect::CancelTool { ticket }
                 | Effect::CancelCompact { ticket }
                 | Effect::CancelTimer { ticket } => self.work.cancel(ticket),
-                Effect::Settled { inputs } => self.parts.notifier.settled(&self.identity, inputs),
-                Effect::Wake { agents } => self.parts.notifier.wake(&self.identity, agents),
+                Effect::Settled { inputs } => self.context.notifier.settled(&self.identity, inputs),
+                Effect::Wake { agents } => self.context.notifier.wake(&self.identity, agents),
                 Effect::Turn { open } => self.turn(open),
                 Effect::Stopped => return Ok(Performed::Stopped),
             }
@@ -113,7 +113,7 @@ impl Actor {
         let mut decided = Vec::new();
         while !self.saves.is_idle() {
             let settled = tokio::select! {
-                settled = self.saves.next(&*self.parts.bus) => settled?,
+                settled = self.saves.next(&*self.context.bus) => settled?,
                 () = self.acks.dropped.cancelled() => return Err(ActorLost::Dropped),
             };
             decided.extend(self.decide(settled)?);
@@ -124,13 +124,13 @@ impl Actor {
     fn note_queue(&mut self, now: usize) {
         let before = std::mem::replace(&mut self.spans.queued, now);
         if now != before {
-            self.parts.activity.queue(before, now);
+            self.context.activity.queue(before, now);
         }
     }
 
     fn publish(&self, kind: EventKind, place: EventPlace, data: &str) {
         let writer = &self.saves.writer;
-        self.parts.bus.publish_event(Published {
+        self.context.bus.publish_event(Published {
             session_id: writer.session_id.clone(),
             agent_id: writer.agent_id.clone(),
             seq: None,
@@ -140,7 +140,7 @@ impl Actor {
 
     fn call_model(&mut self, ticket: Ticket) {
         let cancel = CancellationToken::new();
-        match self.parts.models.provider(&self.agent.spec().model) {
+        match self.context.models.provider(&self.agent.spec().model) {
             Ok(provider) => {
                 let request = self.encoding.request(&self.agent, &provider);
                 let model = &self.agent.spec().model;
@@ -148,7 +148,7 @@ impl Actor {
                 content::request(
                     &span,
                     &self.agent.spec().system_prompt,
-                    self.agent.view().iter().map(|line| &*line.body),
+                    self.agent.context().iter().map(|line| &*line.body),
                 );
                 let call = PreparedCall {
                     ticket,
@@ -181,8 +181,8 @@ impl Actor {
 
     fn start(&self) -> StartConditions {
         StartConditions {
-            permit: self.parts.permit.clone(),
-            draining: self.parts.permit.draining().clone(),
+            permit: self.context.permit.clone(),
+            draining: self.context.permit.draining().clone(),
             tools_from: self.identity.tools_from,
             binding: self.work.binding(),
         }
@@ -253,7 +253,7 @@ impl Actor {
 
     fn compact(&mut self, ticket: Ticket) {
         let cancel = CancellationToken::new();
-        let Some(order) = self.agent.compaction() else {
+        let Some(request) = self.agent.compaction() else {
             let result = CompactionResult::Skipped;
             self.work
                 .start(ticket, WorkKind::Compaction, cancel, async move {
@@ -263,13 +263,13 @@ impl Actor {
         };
         let model = self.agent.spec().model.clone();
         let (remote, answers) = (
-            self.remote_compactor(order.context_window),
+            self.remote_compactor(request.context_window),
             self.work.answers(),
         );
         let local =
-            move |models, clients, order| compact::local::run(models, clients, model, order);
+            move |models, clients, request| compact::local::run(models, clients, model, request);
         let (models, clients, start) = (
-            self.parts.models.clone(),
+            self.context.models.clone(),
             self.clients.clone(),
             self.start(),
         );
@@ -277,7 +277,7 @@ impl Actor {
             .start(ticket, WorkKind::Compaction, cancel, async move {
                 let bound = start.of_model().await;
                 if let Some(remote) = remote {
-                    match remote.run(&order).await {
+                    match remote.run(&request).await {
                         Ok(result) => {
                             return FinishedWork::of(Input::Compacted { ticket, result }, bound);
                         }
@@ -287,7 +287,7 @@ impl Actor {
                 FinishedWork::of(
                     Input::Compacted {
                         ticket,
-                        result: local(models, clients, order).await,
+                        result: local(models, clients, request).await,
                     },
                     bound,
                 )
@@ -297,12 +297,12 @@ impl Actor {
     fn remote_compactor(&self, context_window: u64) -> Option<compact::remote::SummaryRequest> {
         let spec = self.agent.spec();
         Some(compact::remote::SummaryRequest {
-            sidecars: self.parts.tools.sidecars.clone(),
+            sidecars: self.context.tools.sidecars.clone(),
             compactor: spec.compactor.clone()?,
             model: spec.model.id.clone(),
             agent: self.identity.agent.clone(),
             session: self.identity.session.id.clone(),
-            threshold: self.parts.settings.compaction.threshold(context_window),
+            threshold: self.context.settings.compaction.threshold(context_window),
         })
     }
 
@@ -320,14 +320,14 @@ impl Actor {
 
     fn turn(&mut self, open: bool) {
         if open != self.spans.turn_is_open() {
-            self.parts.activity.turn(&self.identity.session.id, open);
+            self.context.activity.turn(&self.identity.session.id, open);
             if open {
                 self.spans
                     .open(&self.identity, &self.agent.spec().name, self.agent.totals());
             } else {
                 self.spans.close(self.agent.totals());
             }
-            self.parts
+            self.context
                 .bus
                 .turn_open(&self.identity.session.id, &self.identity.agent, open);
         }

@@ -20,7 +20,7 @@ impl Actor {
     /// Only a person can answer an approval whose rule could not be read now.
     pub(super) async fn check_waits(&mut self) -> Result<Performed, ActorLost> {
         let session = &self.identity.session.id;
-        let applied = apply_session_rules(&self.agent, &*self.parts.store, session).await;
+        let applied = apply_session_rules(&self.agent, &*self.context.store, session).await;
         if let Err(error) = applied {
             let agent = &self.identity.agent;
             tracing::warn!(%agent, %error, "cannot read the rules of the session; its open waits stay open");
@@ -32,7 +32,7 @@ impl Actor {
     /// now, the next sweep has the agent read them.
     pub(super) async fn read_answers(&mut self) -> Result<Performed, ActorLost> {
         let (session, agent) = (&self.identity.session.id, &self.identity.agent);
-        let answers = match self.parts.store.answers(session, agent).await {
+        let answers = match self.context.store.answers(session, agent).await {
             Ok(answers) => answers,
             Err(error) => {
                 tracing::warn!(%agent, %error, "cannot read the answers to waits; the next sweep requests another check");

@@ -66,7 +66,7 @@ fn piece(index: Value, id: Value, name: Value, args: Value) -> Value {
 
 fn notes(finish: &Finish) -> Vec<&'static str> {
     let usage = |note: &&str| !note.starts_with("it sent no usage");
-    finish.salvaged.iter().copied().filter(usage).collect()
+    finish.deviations.iter().copied().filter(usage).collect()
 }
 
 const BESIDE: &str = "it sent `message` beside `delta`";
@@ -267,11 +267,11 @@ fn usage_is_read_wherever_servers_put_it() {
     for last in [moonshot, groq] {
         let (_, _, _, finish) = reply(&[said(), last]);
         let counts = (finish.usage.input_tokens, finish.usage.output_tokens);
-        assert_eq!((counts, finish.salvaged), ((10, 2), vec![]));
+        assert_eq!((counts, finish.deviations), ((10, 2), vec![]));
     }
     let (_, _, _, finish) = reply(&[said(), stop("stop")]);
     let note = "it sent no usage, so that limits of tokens and costs do not count its answers";
-    assert_eq!(finish.salvaged, [note]);
+    assert_eq!(finish.deviations, [note]);
 }
 
 #[test]

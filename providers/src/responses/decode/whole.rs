@@ -124,7 +124,7 @@ impl ResponsesReply {
             let json = match item.arguments.as_deref().map(arguments) {
                 Some(Arguments::Text(text)) => text,
                 Some(Arguments::Json(json)) => {
-                    self.salvaged
+                    self.deviations
                         .push("it sent arguments as JSON where text that holds JSON was due");
                     json
                 }

@@ -6,9 +6,9 @@ use sqlx::postgres::PgRow;
 use super::SESSION;
 use crate::{
     StoreError,
-    glance::{self, Glance, Traces},
     page::{self, SessionCursor},
     postgres::database::{Database, reader},
+    preview::{self, PreviewBodies, SessionPreview},
     stored,
 };
 
@@ -28,8 +28,8 @@ const ACTIVITY: &str = r#"CASE
   ELSE 'idle' END AS activity"#;
 
 /// The bodies of the orchestrator's rows that describe a session `s`. The columns are those of
-/// [`Traces`](crate::glance::Traces), and the parameters 5 to 7 its bounds.
-const TRACES: &str = r#"(SELECT left(g.body, $6) FROM log g WHERE g.session_id = s.id AND g.agent_id = s.lead
+/// [`PreviewBodies`](crate::preview::PreviewBodies), and the parameters 5 to 7 its bounds.
+const BODIES: &str = r#"(SELECT left(g.body, $6) FROM log g WHERE g.session_id = s.id AND g.agent_id = s.lead
     AND g.kind = 'message' AND g.hidden_by IS NULL AND starts_with(g.body, '{"role":"user"')
     AND g.seq <= coalesce((SELECT e.seq FROM log e WHERE e.session_id = s.id AND e.agent_id = s.lead ORDER BY e.seq LIMIT 1 OFFSET $5), s.next_seq)
     ORDER BY g.seq LIMIT 1) AS prompt,
@@ -49,7 +49,7 @@ pub async fn sessions(database: &Database, filter: ListSessions) -> Result<Sessi
         .map(SessionCursor::parse)
         .transpose()?;
     let text = format!(
-        "SELECT {SESSION}, {ACTIVITY}, {TRACES} FROM sessions s LEFT JOIN agents l ON l.session_id = s.id AND l.id = s.lead
+        "SELECT {SESSION}, {ACTIVITY}, {BODIES} FROM sessions s LEFT JOIN agents l ON l.session_id = s.id AND l.id = s.lead
          WHERE ($1::text IS NULL OR s.state = $1) AND ($2::bigint IS NULL OR (s.created_at, s.id) < ($2, $3))
          ORDER BY s.created_at DESC, s.id DESC LIMIT $4"
     );
@@ -58,9 +58,9 @@ pub async fn sessions(database: &Database, filter: ListSessions) -> Result<Sessi
         .bind(after.as_ref().map(|after| after.created_at.millis()))
         .bind(after.as_ref().map(|after| after.id.as_str()))
         .bind(i64::from(limit) + 1)
-        .bind(i64::from(glance::ROWS))
-        .bind(characters(glance::PROMPT))
-        .bind(characters(glance::BODY));
+        .bind(i64::from(preview::ROWS))
+        .bind(characters(preview::PROMPT))
+        .bind(characters(preview::BODY));
     let mut found = database.all(statement).await?;
     let size = usize::try_from(limit).unwrap_or(usize::MAX);
     let more = found.len() > size;
@@ -73,12 +73,12 @@ pub async fn sessions(database: &Database, filter: ListSessions) -> Result<Sessi
 fn session_row(row: &PgRow) -> Result<SessionRow, StoreError> {
     let row = reader(row);
     let activity = row.named("activity", SessionActivity::find)?;
-    let traces = Traces {
+    let bodies = PreviewBodies {
         prompt: row.get("prompt")?,
         answer: row.get("answer")?,
         end: row.get("ended")?,
     };
-    Ok(row.session()?.row(Glance::of(activity, traces)))
+    Ok(row.session()?.row(SessionPreview::of(activity, bodies)))
 }
 
 /// Returns a number of characters as `left` takes it.

@@ -232,3 +232,32 @@ async fn a_damaged_answer_names_its_session() {
     }
     assert_eq!(team.list(answered).await, [kept.id]);
 }
+
+#[tokio::test]
+async fn number_out_of_range_is_refused_with_its_column_and_record() {
+    let world = Private::create().await;
+    let team = Team::start(&world, 1).await;
+    let mut admin = world.0.connect().await.unwrap();
+    for (column, bad, good) in [
+        ("cost_usd", "'NaN'", "0"),
+        ("input_tokens", "-1", "0"),
+        ("last_seq", "9007199254740993", "0"),
+    ] {
+        for value in [bad, good] {
+            let set = format!("UPDATE agents SET {column} = {value}");
+            admin
+                .execute(sqlx::raw_sql(sqlx::AssertSqlSafe(set)))
+                .await
+                .unwrap();
+            let found = team.store.find_agent(team.lead()).await;
+            match found {
+                Ok(found) => assert!(value == good && found.is_some(), "{column}"),
+                Err(StoreError::Broken(why)) => assert!(
+                    value == bad && why.contains(column) && why.contains(team.lead().as_str()),
+                    "{why}"
+                ),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}

@@ -9,15 +9,15 @@ use sqlx::query;
 use super::record_in;
 use crate::{
     StoreError,
-    glance::{self, Glance, Traces},
     page::{self, SessionCursor},
+    preview::{self, PreviewBodies, SessionPreview},
     sqlite::SqliteStore,
 };
 
 /// The query for the activity of a session and for the rows of its log that describe it. A session is
 /// not `failed` once a new turn began, because the latest of the orchestrator's rows that begin or end
 /// a turn is then a `turn_start`.
-const GLANCE: &str = "SELECT CASE
+const PREVIEW: &str = "SELECT CASE
   WHEN EXISTS (SELECT 1 FROM agents WHERE state IN ('streaming', 'executing_tools', 'compacting')) THEN 'working'
   WHEN EXISTS (SELECT 1 FROM inputs i JOIN agents a ON a.id = i.agent_id
     WHERE i.outcome IS NULL AND i.turn IS NULL AND a.state <> 'stopped')
@@ -78,19 +78,19 @@ async fn row_of(
     let Some(record) = record_in(&file.db).await? else {
         return Ok(None);
     };
-    let glance = query(GLANCE)
-        .bind(glance::ROWS)
-        .bind(glance::PROMPT)
-        .bind(glance::BODY);
-    let Some(row) = file.db.row(glance).await? else {
+    let preview = query(PREVIEW)
+        .bind(preview::ROWS)
+        .bind(preview::PROMPT)
+        .bind(preview::BODY);
+    let Some(row) = file.db.row(preview).await? else {
         return Ok(None);
     };
     let row = file.reader(&row);
-    let traces = Traces {
+    let bodies = PreviewBodies {
         prompt: row.get("prompt")?,
         answer: row.get("answer")?,
         end: row.get("ended")?,
     };
     let activity = row.named("activity", SessionActivity::find)?;
-    Ok(Some(record.row(Glance::of(activity, traces))))
+    Ok(Some(record.row(SessionPreview::of(activity, bodies))))
 }

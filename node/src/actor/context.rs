@@ -1,17 +1,23 @@
-//! The parts of the node that all its actors share.
+//! What actors get from the node: its services, the sessions of their agents, and how each agent
+//! begins.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use planck_common::{AgentId, InputId, NodeId, SessionId, TeamId, spec::SessionLimits};
+use planck_common::{
+    AgentId, InputId, NodeId, SessionId, TeamId, event::Event, spec::SessionLimits,
+};
 
 use tokio::time::Instant;
 
-use super::{Hosting, activity::ActivityCounts, queues::Queues, toolboxes::Toolboxes};
-use crate::{agent::Settings, bus::Bus};
+use super::{activity::ActivityCounts, saving::Queues, toolboxes::Toolboxes};
+use crate::{
+    agent::{Memory, OpenTurn, Settings},
+    bus::Bus,
+};
 use planck_cluster::permit::Permit;
 use planck_providers::Llm;
-use planck_store::SessionStore;
-use planck_toolbox::CallBounds;
+use planck_store::{AgentRecord, SessionStore};
+use planck_toolbox::{CallBounds, Toolbox};
 
 /// The services and settings of the node that its actors use.
 pub struct ActorContext {
@@ -57,6 +63,41 @@ pub struct SessionContext {
     /// The root folder of the workspace, outside of which tools must not go.
     pub root: PathBuf,
     pub limits: SessionLimits,
+}
+
+/// An agent whose lease this node holds.
+#[derive(Clone)]
+pub struct Hosting {
+    pub session: Arc<SessionContext>,
+    pub agent: AgentId,
+    pub epoch: i64,
+    pub opening: Opening,
+    /// The time before which no tool may start, because tools that a dead node started may still
+    /// run.
+    pub tools_from: Option<Instant>,
+}
+
+/// How the next task of an agent begins. The values apply to that task only.
+#[derive(Clone, Default)]
+pub struct Opening {
+    /// The events that the task writes to the agent's log first.
+    pub events: Vec<Event>,
+    pub open_turn: OpenTurn,
+    /// The tools that the agent had when it was parked, if they may have changed since.
+    pub had: Option<Arc<Toolbox>>,
+    /// The agent's record and memory, if they are known and need not be read from the store.
+    pub known: Option<Box<(AgentRecord, Memory)>>,
+}
+
+impl Opening {
+    /// Returns an opening that writes this event to the agent's log and then continues the agent
+    /// where it was.
+    pub fn with(event: Event) -> Self {
+        Self {
+            events: vec![event],
+            ..Self::default()
+        }
+    }
 }
 
 /// Receives those events of the agents on this node that concern other agents or other parts of the

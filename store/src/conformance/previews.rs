@@ -12,7 +12,7 @@ use super::{
     World,
     team::{Team, entry, new_session, turn_end, turn_start, warnings},
 };
-use crate::glance;
+use crate::preview;
 use planck_agent::Entry;
 
 fn said(role: MessageRole, parts: Vec<Part>) -> Entry {
@@ -107,7 +107,7 @@ pub async fn a_list_says_what_sessions_are_about(world: &dyn World) {
 
 pub async fn a_list_reads_the_ends_of_logs_only(world: &dyn World) {
     let team = Team::start(world, 1).await;
-    let rows = usize::try_from(glance::ROWS).unwrap();
+    let rows = usize::try_from(preview::ROWS).unwrap();
     let mut long = vec![turn_start(1)];
     long.extend(warnings(rows));
     long.extend([asked("late"), answered("early")]);
@@ -115,7 +115,7 @@ pub async fn a_list_reads_the_ends_of_logs_only(world: &dyn World) {
     long.push(turn_end(1));
     team.log(0, long).await;
     assert_eq!(texts(&row(&team).await), [None; 3]);
-    let image = "A".repeat(4 * usize::try_from(glance::BODY).unwrap());
+    let image = "A".repeat(4 * usize::try_from(preview::BODY).unwrap());
     let huge = |text: &str| {
         vec![
             Part::text(text),

@@ -1,11 +1,14 @@
 //! The texts by which a person recognises a session in a list.
 
 use planck_common::{
-    command::{MOST_TITLE, SessionActivity},
+    command::{MOST_TITLE, SessionActivity, SessionRow},
     event::{TurnEnd, TurnError, TurnOutcome},
     message::{MessageBody, MessageRole, text_of},
 };
 use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::SessionRecord;
 
 /// The number of rows at each end of the orchestrator's log in which its first prompt and its last
 /// answer are searched. Usually they are the third and the third to last one.
@@ -19,7 +22,7 @@ const TEXT: usize = MOST_TITLE;
 
 /// The bodies of rows of the orchestrator, as far as they were read.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Traces<'a> {
+pub struct PreviewBodies<'a> {
     /// The first visible message of a user.
     pub prompt: Option<&'a str>,
     /// The last visible message of the model with a text.
@@ -30,21 +33,21 @@ pub struct Traces<'a> {
 
 /// The members of a session's row in a list that its record does not have.
 #[derive(Debug)]
-pub struct Glance {
+pub struct SessionPreview {
     pub activity: SessionActivity,
     pub first_prompt: Option<String>,
     pub last_line: Option<String>,
     pub failure: Option<String>,
 }
 
-impl Glance {
-    pub fn of(activity: SessionActivity, traces: Traces<'_>) -> Self {
+impl SessionPreview {
+    pub fn of(activity: SessionActivity, bodies: PreviewBodies<'_>) -> Self {
         let is_failed = activity == SessionActivity::Failed;
         Self {
             activity,
-            first_prompt: traces.prompt.and_then(first_text),
-            last_line: traces.answer.and_then(last_line),
-            failure: traces.end.filter(|_| is_failed).and_then(failure),
+            first_prompt: bodies.prompt.and_then(first_text),
+            last_line: bodies.answer.and_then(last_line),
+            failure: bodies.end.filter(|_| is_failed).and_then(failure),
         }
     }
 }
@@ -118,6 +121,48 @@ pub fn one_line(text: &str) -> Option<String> {
         line.push('…');
     }
     Some(line).filter(|line| !line.is_empty())
+}
+
+/// The key of a session's metadata with its title.
+const TITLE: &str = "title";
+
+impl SessionRecord {
+    /// Returns the title that a person gave the session, or the program that started it.
+    pub fn title(&self) -> Option<String> {
+        let title = self.metadata.get(TITLE).and_then(Value::as_str);
+        title.and_then(one_line)
+    }
+
+    /// Returns the metadata of the session with another title, or with none.
+    pub fn with_title(&self, title: Option<&str>) -> Map<String, Value> {
+        let mut metadata = self.metadata.clone();
+        match title {
+            Some(title) => drop(metadata.insert(TITLE.into(), title.into())),
+            None => drop(metadata.remove(TITLE)),
+        }
+        metadata
+    }
+
+    /// Converts the record to its form in lists.
+    pub(crate) fn row(self, preview: SessionPreview) -> SessionRow {
+        SessionRow {
+            title: self.title(),
+            id: self.id,
+            name: self.name,
+            state: self.state,
+            activity: preview.activity,
+            owner: self.owner,
+            agents: self.agents,
+            workspace: self.spec.workspace,
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+            team: self.spec.team,
+            cost_usd: self.totals.cost_usd,
+            first_prompt: preview.first_prompt,
+            last_line: preview.last_line,
+            failure: preview.failure,
+        }
+    }
 }
 
 #[cfg(test)]

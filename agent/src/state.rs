@@ -51,7 +51,7 @@ impl Agent {
 
     /// Returns the messages that the model sees, in order. The slice is empty while the history is
     /// packed ([`Self::rest`]).
-    pub fn view(&self) -> &[Line] {
+    pub fn context(&self) -> &[Line] {
         self.transcript.lines()
     }
 
