@@ -25,7 +25,7 @@ pub(crate) use self::nodes::{NodeDeath, NodeHint};
 pub(crate) use self::teams::TeamDeathStep;
 pub use self::{
     nodes::placeholder_record,
-    teams::{DeathOf, MembersCreated, Settled},
+    teams::{DeathOf, MembersCreated, TeamWritten},
 };
 
 /// How long the registry keeps final records, so that operators can read them.

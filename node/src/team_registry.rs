@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use crate::{actor::context::SessionContext, base::Base};
 use planck_cluster::{
     cascade::{Cascade, TeamIncarnation},
-    registry::{ClusterRegistry, DeathOf, MembersCreated, RegistryError, Settled},
+    registry::{ClusterRegistry, DeathOf, MembersCreated, RegistryError, TeamWritten},
 };
 
 /// The service that keeps the records of the teams with agents on this node.
@@ -59,14 +59,14 @@ impl TeamRegistry {
             .await
             .map_err(registry_away)?
         {
-            Settled::Mine(_) => Ok(()),
-            Settled::Theirs(found)
+            TeamWritten::Mine(_) => Ok(()),
+            TeamWritten::Theirs(found)
                 if found.record.state == TeamStanding::Alive
                     && found.record.node == *self.base.view.id() =>
             {
                 Ok(())
             }
-            Settled::Theirs(_) => Err(team_moved()),
+            TeamWritten::Theirs(_) => Err(team_moved()),
         }
     }
 
@@ -88,7 +88,10 @@ impl TeamRegistry {
         let moved = registry
             .hand_over(&session.team, session.incarnation, &record, found.revision)
             .await;
-        Ok(matches!(moved.map_err(registry_away)?, Settled::Mine(_)))
+        Ok(matches!(
+            moved.map_err(registry_away)?,
+            TeamWritten::Mine(_)
+        ))
     }
 
     /// Returns whether an incarnation of a team is alive according to the registry. Always returns
@@ -143,10 +146,10 @@ impl TeamRegistry {
             nonce: nonce(),
             ..otherwise
         };
-        let settled = registry
+        let written = registry
             .end_team(&team.team, team.incarnation, (which, end), &otherwise)
             .await?;
-        if matches!(settled, Settled::Mine(_)) {
+        if matches!(written, TeamWritten::Mine(_)) {
             let reason = match end {
                 TeamEnd::NodeDead => "the node of its orchestrator died",
                 TeamEnd::Stopped => "its orchestrator was stopped",
@@ -158,9 +161,9 @@ impl TeamRegistry {
             };
             self.base.decisions.publish(DecisionKind::TeamDown, data);
         }
-        Ok(match settled {
-            Settled::Mine(_) => true,
-            Settled::Theirs(found) => found.record.state == TeamStanding::Dead,
+        Ok(match written {
+            TeamWritten::Mine(_) => true,
+            TeamWritten::Theirs(found) => found.record.state == TeamStanding::Dead,
         })
     }
 

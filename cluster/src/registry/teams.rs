@@ -13,7 +13,7 @@ use planck_bus::records::{Condition, RecordsError, Write};
 
 /// The outcome of a write to a team's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Settled {
+pub enum TeamWritten {
     /// The record was written, at this revision.
     Mine(u64),
     /// There is another record.
@@ -95,7 +95,7 @@ impl ClusterRegistry {
         team: &TeamId,
         incarnation: i64,
         record: &TeamRecord,
-    ) -> Result<Settled, RegistryError> {
+    ) -> Result<TeamWritten, RegistryError> {
         self.write_team(team, incarnation, record, None).await
     }
 
@@ -107,13 +107,13 @@ impl ClusterRegistry {
         incarnation: i64,
         record: &TeamRecord,
         expects: u64,
-    ) -> Result<Settled, RegistryError> {
+    ) -> Result<TeamWritten, RegistryError> {
         self.write_team(team, incarnation, record, Some(expects))
             .await
     }
 
     /// Marks a team dead. The first recorded reason stays. If there is no record, `otherwise` is
-    /// written as dead. Returns [`Settled::Theirs`] if the record was dead before, or is not the
+    /// written as dead. Returns [`TeamWritten::Theirs`] if the record was dead before, or is not the
     /// one that may be marked dead. Fails if `which` requires a record and there is none, or if the
     /// record changes again and again.
     pub async fn end_team(
@@ -122,7 +122,7 @@ impl ClusterRegistry {
         incarnation: i64,
         (which, reason): (DeathOf, TeamEnd),
         otherwise: &TeamRecord,
-    ) -> Result<Settled, RegistryError> {
+    ) -> Result<TeamWritten, RegistryError> {
         for _ in 0..TRIES {
             let found = self.team(team, incarnation).await?;
             let stands = found
@@ -130,7 +130,7 @@ impl ClusterRegistry {
                 .map(|found| (found.revision, found.record.state));
             let TeamDeathStep::Write { expects } = which.step(stands) else {
                 return found
-                    .map(Settled::Theirs)
+                    .map(TeamWritten::Theirs)
                     .ok_or_else(|| RecordsError::Refused.into());
             };
             let record = found.map_or_else(|| otherwise.clone(), |found| found.record);
@@ -140,10 +140,10 @@ impl ClusterRegistry {
                 nonce: otherwise.nonce.clone(),
                 ..record
             };
-            let settled = self.write_team(team, incarnation, &dead, expects).await?;
-            let moved = matches!(&settled, Settled::Theirs(found) if found.record.state == TeamStanding::Alive);
+            let written = self.write_team(team, incarnation, &dead, expects).await?;
+            let moved = matches!(&written, TeamWritten::Theirs(found) if found.record.state == TeamStanding::Alive);
             if !moved {
-                return Ok(settled);
+                return Ok(written);
             }
         }
         Err(RecordsError::Refused.into())
@@ -155,11 +155,11 @@ impl ClusterRegistry {
         incarnation: i64,
         record: &TeamRecord,
         expects: Option<u64>,
-    ) -> Result<Settled, RegistryError> {
+    ) -> Result<TeamWritten, RegistryError> {
         let key = Key::Team(team.clone(), incarnation);
         let lasts = (record.state == TeamStanding::Dead).then_some(FINAL);
         match self.put(&key, record, expects, lasts).await {
-            Ok(revision) => Ok(Settled::Mine(revision)),
+            Ok(revision) => Ok(TeamWritten::Mine(revision)),
             Err(
                 error @ RegistryError::Records(RecordsError::Refused | RecordsError::Unknown(_)),
             ) => self.settle(team, incarnation, &record.nonce, error).await,
@@ -175,10 +175,10 @@ impl ClusterRegistry {
         incarnation: i64,
         mine: &Nonce,
         error: RegistryError,
-    ) -> Result<Settled, RegistryError> {
+    ) -> Result<TeamWritten, RegistryError> {
         match self.team(team, incarnation).await? {
-            Some(found) if found.record.nonce == *mine => Ok(Settled::Mine(found.revision)),
-            Some(found) if error.is_refused() => Ok(Settled::Theirs(found)),
+            Some(found) if found.record.nonce == *mine => Ok(TeamWritten::Mine(found.revision)),
+            Some(found) if error.is_refused() => Ok(TeamWritten::Theirs(found)),
             Some(_) | None => Err(error),
         }
     }

@@ -55,10 +55,10 @@ fn member(node: &str) -> MemberRecord {
     }
 }
 
-fn mine(settled: Settled) -> u64 {
+fn mine(settled: TeamWritten) -> u64 {
     match settled {
-        Settled::Mine(revision) => revision,
-        Settled::Theirs(found) => panic!("{found:?}"),
+        TeamWritten::Mine(revision) => revision,
+        TeamWritten::Theirs(found) => panic!("{found:?}"),
     }
 }
 
@@ -209,13 +209,13 @@ async fn a_team_is_created_moves_and_dies_once() {
     let created = mine(registry.create_team(&t, 1, &team("a", "x")).await.unwrap());
     assert_eq!(
         registry.create_team(&t, 1, &team("a", "x")).await.unwrap(),
-        Settled::Mine(created),
+        TeamWritten::Mine(created),
         "the same again"
     );
     let theirs = registry.create_team(&t, 1, &team("b", "y")).await.unwrap();
     assert_eq!(
         theirs,
-        Settled::Theirs(StoredRecord {
+        TeamWritten::Theirs(StoredRecord {
             revision: created,
             record: team("a", "x")
         })
@@ -232,7 +232,7 @@ async fn a_team_is_created_moves_and_dies_once() {
             .hand_over(&t, 1, &team("c", "q"), created)
             .await
             .unwrap(),
-        Settled::Theirs(_)
+        TeamWritten::Theirs(_)
     ));
     let died = mine(
         registry
@@ -261,7 +261,7 @@ async fn a_team_is_created_moves_and_dies_once() {
         .await
         .unwrap();
     assert!(
-        matches!(again, Settled::Theirs(found) if found.record.reason == Some(TeamEnd::NodeDead))
+        matches!(again, TeamWritten::Theirs(found) if found.record.reason == Some(TeamEnd::NodeDead))
     );
 
     let unknown = registry
@@ -273,7 +273,7 @@ async fn a_team_is_created_moves_and_dies_once() {
         )
         .await
         .unwrap();
-    assert!(matches!(unknown, Settled::Mine(_)));
+    assert!(matches!(unknown, TeamWritten::Mine(_)));
     let teams = registry.teams().await.unwrap();
     assert!(
         teams
@@ -411,7 +411,7 @@ async fn team_that_changed_is_not_marked_dead_at_the_old_revision() {
     };
     for outdated in [Some(created), None] {
         let settled = mark(outdated).await;
-        let Settled::Theirs(found) = settled else {
+        let TeamWritten::Theirs(found) = settled else {
             panic!("a team that moved was marked dead: {settled:?}");
         };
         assert_eq!(found.record.state, TeamStanding::Alive);

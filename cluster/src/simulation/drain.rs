@@ -1,4 +1,4 @@
-//! A simulated node that drains and leaves, as in `takeover/drain.rs` and `takeover/leave.rs`. Each
+//! A simulated node that drains and leaves, as in `takeover/leave.rs`. Each
 //! agent moves to another node once it runs no tool, also while it waits for an answer. When the
 //! time is up, the remaining agents stop. The node releases the leases of those that are idle or wait,
 //! and other nodes take all of them up later.

@@ -1,4 +1,4 @@
-//! Starts agents on a simulated node, as in `placement/hosting.rs` and `takeover/claim.rs`. For a
+//! Starts agents on a simulated node, as in `placement/hosting.rs`. For a
 //! member, the node writes the member's record on condition of the team's record, then claims the
 //! lease, and then starts the actor. A lead's lease is claimed before its record is written.
 

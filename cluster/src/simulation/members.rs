@@ -1,4 +1,4 @@
-//! The members of a session that a simulated node takes up, as in `takeover/claim.rs`. As
+//! The members of a session that a simulated node takes over, as in `takeover/session.rs`. As
 //! `recovery` decides, the node starts a member itself, places it on another node, stops it, or
 //! leaves it.
 

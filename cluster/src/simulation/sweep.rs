@@ -1,4 +1,4 @@
-//! The sweeps of a simulated node and the checks of its leases, as in `takeover/sweep.rs` and
+//! The sweeps of a simulated node and the checks of its leases, as in `takeover.rs` and
 //! `takeover/leave.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,5 @@
-//! Takes sessions up on a simulated node, as in `takeover/claim.rs` and `takeover/failover.rs`.
+//! Takes sessions over on a simulated node, as in `takeover/session.rs` and
+//! `takeover/incarnation.rs`.
 //! Reads the facts, and performs what `recovery` and `claiming` decide.
 
 use std::collections::BTreeSet;

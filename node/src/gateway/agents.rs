@@ -103,14 +103,8 @@ async fn here(
             snapshot(services, agent).await
         }
         AgentVerb::Abort => {
-            command(
-                services,
-                agent,
-                Command::Abort {
-                    reason: because(body)?,
-                },
-            )
-            .await
+            let reason = because(body)?;
+            command(services, agent, Command::Abort { reason }).await
         }
         AgentVerb::Stop => stop(services, agent, because(body)?).await,
         AgentVerb::Nudge => {

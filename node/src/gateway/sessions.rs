@@ -40,21 +40,17 @@ pub(super) async fn one(
     {
         return incoming.pass_on(services, &host).await;
     }
+    let store = &*services.base.store;
     match verb {
         SessionVerb::Prompt => prompt(services, &session, read(body)?).await,
         SessionVerb::Events => {
-            events(
-                &*services.base.store,
-                &session,
-                read(body)?,
-                services.base.bus.room(),
-            )
-            .await
+            let room = services.base.bus.room();
+            events(store, &session, read(body)?, room).await
         }
-        SessionVerb::Messages => messages(&*services.base.store, &session, read(body)?).await,
+        SessionVerb::Messages => messages(store, &session, read(body)?).await,
         SessionVerb::Info => {
             let Empty {} = read(body)?;
-            info(&*services.base.store, session).await
+            info(store, session).await
         }
         SessionVerb::Abort => {
             let aborted = services
@@ -89,7 +85,7 @@ pub(super) async fn one(
         }),
         SessionVerb::Answer => ok(services.sessions.answer(&session, read(body)?).await?),
         SessionVerb::Outcome => outcome(services, &session, incoming).await,
-        SessionVerb::Rename => rename(&*services.base.store, &session, read(body)?).await,
+        SessionVerb::Rename => rename(store, &session, read(body)?).await,
     }
 }
 
