@@ -271,8 +271,8 @@ impl Host {
     }
 
     /// Handles the end of an actor's task. If the agent is gone, removes its slot and notifies the
-    /// callers that wait for its stop. Otherwise changes the slot, and sends the agent the
-    /// messages that its actor did not read. An agent whose data the store refused starts again at once.
+    /// callers that wait for its stop. Otherwise changes the slot, and sends the agent the messages
+    /// that its actor did not read. An agent whose data the store refused starts again at once.
     async fn ended(&self, agent: &AgentId, number: u64, ended: TaskEnd) {
         match ended {
             TaskEnd::Gone(ack) => {

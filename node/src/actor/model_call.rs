@@ -230,7 +230,7 @@ mod tests {
         }]
     }
 
-    /// Returns batch chunks of a reply of which the agent has received something.
+    /// Returns a batch of a reply of which the agent has received something.
     fn begun() -> ChunkBatch {
         let mut batch = ChunkBatch::new();
         batch.push(text("a"), Instant::now());
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn chunks_are_batch_until_the_window_has_passed() {
+    async fn chunks_are_held_until_the_window_has_passed() {
         let mut batch = begun();
         assert!(!batch.push(text("b"), Instant::now()));
         tokio::time::advance(Duration::from_millis(39)).await;
