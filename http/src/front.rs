@@ -7,6 +7,7 @@ use axum::{
     http::{StatusCode, Uri},
     middleware,
     response::{IntoResponse as _, Response},
+    routing::any,
 };
 use planck_client::Client;
 use planck_common::{SessionId, command::Start, spec::LOCAL};
@@ -20,8 +21,9 @@ use super::{
     guard::{AllowedNames, guard, guard_probes},
     health,
     key::{Caller, Keys, Role},
-    openai,
+    openai, openapi,
     problem::Problem,
+    route::Route,
     server::{self, ADMIN_CONNECTIONS, ConnectionLimits},
     ui, v1,
 };
@@ -158,12 +160,14 @@ impl Front {
         server::serve(listener, routes, limits, stop).await;
     }
 
-    /// Returns the table of all routes, behind the checks that every request passes.
+    /// Returns all routes, behind the checks that every request passes.
     pub fn routes(self: &Arc<Self>) -> Router {
-        Router::new()
-            .merge(v1::routes())
-            .merge(ui::routes())
-            .merge(openai::routes())
+        let add = |router: Router<_>, route: Route| router.route(route.path, route.handler());
+        table()
+            .into_iter()
+            .fold(Router::new(), add)
+            .merge(openapi::routes())
+            .route("/openai/{*rest}", any(openai::no_route))
             .merge(console::routes())
             .merge(health::routes())
             .fallback(no_route)
@@ -233,8 +237,13 @@ impl Front {
     /// Returns whether everybody may read a path: the files of the console, which ask for the key
     /// themselves, and what tells nothing about sessions.
     pub(crate) fn is_public(&self, path: &str) -> bool {
-        console::has(path) || health::is_public(path) || path == v1::OPENAPI
+        console::has(path) || health::is_public(path) || path == openapi::PATH
     }
+}
+
+/// Returns the table of the routes that the description has.
+pub fn table() -> Vec<Route> {
+    [v1::routes(), ui::routes(), openai::routes()].concat()
 }
 
 async fn no_route(uri: Uri) -> Response {
@@ -242,7 +251,7 @@ async fn no_route(uri: Uri) -> Response {
     openai::misplaced(&path).unwrap_or_else(|| {
         let what = format!(
             "there is no `{path}` here; `{}` lists the routes",
-            v1::OPENAPI
+            openapi::PATH
         );
         Problem::not_found(what).into_response()
     })
@@ -251,6 +260,9 @@ async fn no_route(uri: Uri) -> Response {
 async fn no_method() -> Problem {
     Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,
-        format!("this route has other methods; `{}` lists them", v1::OPENAPI),
+        format!(
+            "this route has other methods; `{}` lists them",
+            openapi::PATH
+        ),
     )
 }

@@ -11,14 +11,7 @@ use axum::{
 };
 use planck_common::allowed_hosts::{AllowedHosts, name_of};
 
-use super::{
-    front::Front,
-    health,
-    key::Keys,
-    openai::{self, ApiError},
-    problem::Problem,
-    server::Connection,
-};
+use super::{front::Front, health, key::Keys, problem::Problem, route::refuse, server::Connection};
 
 /// The names under which a front may be addressed, and the pages that may use it.
 #[derive(Debug, Clone, Default)]
@@ -71,12 +64,10 @@ pub async fn guard(State(front): State<Arc<Front>>, mut request: Request, next: 
         .as_ref()
         .and_then(|origin| origin.to_str().ok())
         .is_some_and(|origin| front.names().allows(origin));
-    let is_openai = request.uri().path().starts_with(openai::PREFIX);
     let mut response = match check(&front, &mut request, origin.as_ref()) {
         Ok(()) if request.method() == Method::OPTIONS && origin.is_some() => preflight(&request),
         Ok(()) => next.run(request).await,
-        Err(problem) if is_openai => ApiError::from(problem).into_response(),
-        Err(problem) => problem.into_response(),
+        Err(problem) => refuse(request.uri().path(), problem),
     };
     front.counters().answered(response.status());
     let headers = response.headers_mut();

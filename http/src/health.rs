@@ -10,7 +10,7 @@ use axum::{
     routing::get,
 };
 
-use super::{front::Front, key::Observer, problem::Problem};
+use super::{front::Front, key::Role, problem::Problem, route::require};
 
 /// How long `/readyz` waits for a node's answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -23,10 +23,7 @@ pub fn routes() -> Router<Arc<Front>> {
     Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
-        .route(
-            METRICS,
-            get(async |_: Observer, front| metrics(front).await),
-        )
+        .route(METRICS, require(Role::Observe, get(metrics)))
 }
 
 /// Returns the routes for a listener that only operators reach.

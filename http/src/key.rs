@@ -4,7 +4,7 @@ use std::fmt;
 
 use axum::{
     extract::FromRequestParts,
-    http::{HeaderMap, header::AUTHORIZATION, request::Parts},
+    http::{Extensions, HeaderMap, header::AUTHORIZATION, request::Parts},
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -120,6 +120,12 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// Returns the caller that the guard has put into the extensions of a request.
+    pub fn of(extensions: &Extensions) -> Result<&Self, Problem> {
+        let caller = extensions.get::<Self>();
+        caller.ok_or_else(|| Problem::unauthorized("this request has no caller"))
+    }
+
     /// Refuses a caller with a lower role than `what` needs.
     pub fn needs(&self, role: Role, what: &str) -> Result<(), Problem> {
         if self.role >= role {
@@ -200,47 +206,12 @@ fn presented(headers: &HeaderMap) -> Result<KeyHash, Problem> {
         })
 }
 
-/// A caller that may read.
-#[derive(Debug)]
-pub struct Observer;
-
-impl<S: Send + Sync> FromRequestParts<S> for Observer {
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        admit(parts, Role::Observe).map(|_| Self)
+        Self::of(&parts.extensions).cloned()
     }
-}
-
-/// Defines extractors that admit callers with at least one role.
-macro_rules! callers {
-    ($($(#[doc = $doc:literal])* $name:ident needs $role:expr;)+) => {$(
-        $(#[doc = $doc])*
-        #[derive(Debug)]
-        pub struct $name(pub Caller);
-
-        impl<S: Send + Sync> FromRequestParts<S> for $name {
-            type Rejection = Problem;
-
-            async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-                admit(parts, $role).map(Self)
-            }
-        }
-    )+};
-}
-
-callers! {
-    /// A caller that may work with sessions.
-    User needs Role::Use;
-    /// A caller that may do everything.
-    Operator needs Role::Operate;
-}
-
-fn admit(parts: &Parts, needed: Role) -> Result<Caller, Problem> {
-    let caller = parts.extensions.get::<Caller>();
-    let caller = caller.ok_or_else(|| Problem::unauthorized("this request has no caller"))?;
-    caller.needs(needed, "this")?;
-    Ok(caller.clone())
 }
 
 #[cfg(test)]

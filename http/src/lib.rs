@@ -6,6 +6,7 @@ mod body;
 mod guard;
 mod key;
 mod problem;
+mod route;
 
 mod feed;
 mod front;

@@ -14,14 +14,10 @@ mod opening;
 mod responses;
 mod segment;
 
-use std::sync::Arc;
-
 use axum::{
-    Router,
     extract::{FromRequest, FromRequestParts, Request},
     http::{HeaderMap, HeaderName, HeaderValue, Uri},
     response::{IntoResponse as _, Response},
-    routing::{any, get, post},
 };
 use planck_common::Timestamp;
 use schemars::JsonSchema;
@@ -29,15 +25,15 @@ use serde::de::DeserializeOwned;
 
 use super::{
     body::WireBody,
-    front::Front,
-    key::{Caller, User},
+    key::Caller,
+    route::{Argument, Route, routes},
+    until,
 };
 
 pub use chat::{ChatCompletion, ChatRequest};
 pub use error::{ApiError, ErrorReply};
 pub use ids::{ResponseId, ToolCallId};
-pub use models::{Model, ModelList};
-pub use responses::{DeletedResponse, Reading, ResponseObject, ResponsesRequest};
+pub use responses::{ResponseObject, ResponsesRequest};
 
 /// The paths of this wire begin so.
 pub const PREFIX: &str = "/openai/";
@@ -47,24 +43,50 @@ const WARNING: HeaderName = HeaderName::from_static("x-planck-warning");
 /// Names the session of a response.
 const SESSION: HeaderName = HeaderName::from_static("x-planck-session");
 
-pub fn routes() -> Router<Arc<Front>> {
-    Router::new()
-        .route("/openai/v1/models", get(models::list))
-        .route("/openai/v1/models/{*model}", get(models::find))
-        .route("/openai/v1/chat/completions", post(chat::create))
-        .route("/openai/v1/responses", post(responses::create))
-        .route(
-            "/openai/v1/responses/{response}",
-            get(responses::find).delete(responses::delete),
-        )
-        .route(
-            "/openai/v1/responses/{response}/cancel",
-            post(responses::cancel),
-        )
-        .route("/openai/{*rest}", any(no_route))
+/// The content of the stream of a completion.
+const CHUNKS: &str = "With `stream`: server-sent events. The `data` of each is a chunk of the completion; the last one is `[DONE]`.";
+/// The content of the stream of a response.
+const EVENTS: &str = "With `stream`: server-sent events. The `data` of each is an event of a response, and `event` is its `type`.";
+
+pub fn routes() -> Vec<Route> {
+    routes! {
+        get "/openai/v1/models" needs Observe: models::list, "List the teams and models";
+        get "/openai/v1/models/{*model}" needs Observe: models::find, "Find a team or a model";
+        post "/openai/v1/chat/completions" needs Use: chat::create, "Answer the last message of a conversation" [
+            .asks()
+            .reply::<ChatCompletion>()
+            .stream(CHUNKS)
+        ];
+        post "/openai/v1/responses" needs Use: responses::create, "Create a response" [
+            .asks()
+            .reply::<ResponseObject>()
+            .stream(EVENTS)
+        ];
+        get "/openai/v1/responses/{response}" needs Observe: responses::find, "Read a response, or continue its stream" [
+            .header(until::HEADER.as_str(), until::MEANING)
+            .reply::<ResponseObject>()
+            .stream(EVENTS)
+        ];
+        delete "/openai/v1/responses/{response}" needs Use: responses::delete, "Delete the latest response of a session";
+        post "/openai/v1/responses/{response}/cancel" needs Use: responses::cancel, "Abort the work for a response" [
+            .reply::<ResponseObject>()
+        ];
+    }
 }
 
-async fn no_route(uri: Uri) -> ApiError {
+impl Route {
+    /// Adds the headers of a request with a question.
+    fn asks(self) -> Self {
+        const SESSION_MEANS: &str =
+            "The session to continue, by id or name. It is started if there is none.";
+        const KEY_MEANS: &str = "A repetition with the same key gets the same turn.";
+        self.header(SESSION.as_str(), SESSION_MEANS)
+            .header("Idempotency-Key", KEY_MEANS)
+            .header(until::HEADER.as_str(), until::MEANING)
+    }
+}
+
+pub async fn no_route(uri: Uri) -> ApiError {
     let path: String = uri.path().chars().take(80).collect();
     ApiError::not_found(format!(
         "there is no `{path}` here; `/openai/v1` has `models`, `chat/completions` and `responses`"
@@ -80,7 +102,7 @@ pub(crate) fn misplaced(path: &str) -> Option<Response> {
     })
 }
 
-/// A request with a JSON body, from a caller that may work with sessions.
+/// A request with a JSON body.
 struct Call<T> {
     caller: Caller,
     headers: HeaderMap,
@@ -92,7 +114,7 @@ impl<T: DeserializeOwned + JsonSchema, S: Send + Sync> FromRequest<S> for Call<T
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         let (mut parts, body) = request.into_parts();
-        let User(caller) = User::from_request_parts(&mut parts, state).await?;
+        let caller = Caller::from_request_parts(&mut parts, state).await?;
         let headers = parts.headers.clone();
         let request = Request::from_parts(parts, body);
         let WireBody(body) = WireBody::from_request(request, state).await?;
@@ -101,6 +123,12 @@ impl<T: DeserializeOwned + JsonSchema, S: Send + Sync> FromRequest<S> for Call<T
             headers,
             body,
         })
+    }
+}
+
+impl<T: JsonSchema> Argument for Call<T> {
+    fn describe(route: &mut Route) {
+        WireBody::<T>::describe(route);
     }
 }
 

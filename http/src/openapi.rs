@@ -1,24 +1,35 @@
 //! The description of the routes, generated from the types of the protocol and of the wires.
 
-mod operation;
-mod wires;
-
-use std::sync::LazyLock;
-
-use planck_common::{
-    command,
-    command::{AgentVerb, SessionVerb},
+use std::{
+    iter::once,
+    sync::{Arc, LazyLock},
 };
-use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
+
+use axum::{Router, http::header, response::IntoResponse, routing::get};
+use bytes::Bytes;
+use schemars::{SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use self::operation::operation;
 use super::{
-    key::Role,
-    openai::ErrorReply,
+    front::{Front, table},
+    openai::{self, ErrorReply},
     problem::Problem,
-    v1::{HowLong, ReadOrFollow},
+    route::Route,
 };
+
+/// The path of the description of all routes.
+pub const PATH: &str = "/openapi.json";
+
+pub fn routes() -> Router<Arc<Front>> {
+    Router::new().route(PATH, get(description))
+}
+
+/// Answers with the description of all routes, which is made once, because it is large and never
+/// changes.
+async fn description() -> impl IntoResponse {
+    static TEXT: LazyLock<Bytes> = LazyLock::new(|| DOCUMENT.to_string().into());
+    ([(header::CONTENT_TYPE, "application/json")], TEXT.clone())
+}
 
 /// A family of routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +41,14 @@ enum Wire {
 
 impl Wire {
     const ALL: [Self; 3] = [Self::Planck, Self::AiSdk, Self::OpenAi];
+
+    fn of(path: &str) -> Self {
+        match path {
+            _ if path.starts_with("/ui/") => Self::AiSdk,
+            _ if path.starts_with(openai::PREFIX) => Self::OpenAi,
+            _ => Self::Planck,
+        }
+    }
 
     const fn name(self) -> &'static str {
         match self {
@@ -60,49 +79,6 @@ impl Wire {
     }
 }
 
-/// A route: what it does, who may use it, and the schemas of what it takes and answers.
-struct Route {
-    wire: Wire,
-    method: &'static str,
-    path: String,
-    summary: &'static str,
-    role: Role,
-    /// The parameters outside of the path.
-    parameters: Vec<Value>,
-    body: Option<Value>,
-    reply: Option<Value>,
-    status: &'static str,
-    /// The events of the stream that the route can answer with.
-    stream: Option<&'static str>,
-    /// The case in which the answer is empty.
-    empty: Option<&'static str>,
-}
-
-impl Route {
-    /// Returns the contents of a reply by their media types.
-    fn content(&self) -> Value {
-        let mut content = Map::new();
-        if let Some(reply) = &self.reply {
-            content.insert("application/json".into(), json!({"schema": reply}));
-        }
-        if let Some(events) = self.stream {
-            let schema = json!({"type": "string", "description": events});
-            content.insert("text/event-stream".into(), json!({"schema": schema}));
-        }
-        Value::Object(content)
-    }
-
-    fn operation_id(&self) -> String {
-        let words = self.path.trim_start_matches("/v1").split('/');
-        let words = words.map(|word| word.trim_matches(['{', '}']));
-        let words = words.filter(|word| !word.is_empty());
-        std::iter::once(self.method)
-            .chain(words)
-            .collect::<Vec<_>>()
-            .join("_")
-    }
-}
-
 /// The document as it is served.
 pub static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
 
@@ -120,12 +96,12 @@ fn document() -> Value {
         .with(|settings| settings.definitions_path = "/components/schemas".into());
     let mut schemas = settings.into_generator();
     let mut paths = Map::new();
-    for route in routes(&mut schemas) {
-        let (path, method) = (route.path.clone(), route.method);
-        let operation = operation(route, &mut schemas);
+    for route in table() {
+        let path = path(&route);
+        let operation = operation(&route, &path, &mut schemas);
         let entry = paths.entry(path).or_insert_with(|| json!({}));
         if let Some(methods) = entry.as_object_mut() {
-            methods.insert(method.to_owned(), operation);
+            methods.insert(route.method.to_owned(), operation);
         }
     }
     let tags =
@@ -147,259 +123,89 @@ fn document() -> Value {
     })
 }
 
-fn header(name: &str, description: &str) -> Value {
-    let schema = json!({"type": "string"});
-    json!({"name": name, "in": "header", "schema": schema, "description": description})
+/// Returns the path of a route as OpenAPI writes it. Its parameters have no form for the rest of a
+/// path.
+fn path(route: &Route) -> String {
+    route.path.replace("{*", "{")
 }
 
-/// Builds the table of routes.
-struct Table<'a> {
-    schemas: &'a mut SchemaGenerator,
-    /// The family of the routes that are added.
-    wire: Wire,
-    routes: Vec<Route>,
+/// Returns the entry of a route in the document.
+fn operation(route: &Route, path: &str, schemas: &mut SchemaGenerator) -> Value {
+    let wire = Wire::of(path);
+    let names = words(path).filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let mut parameters: Vec<Value> = names.map(path_parameter).collect();
+    parameters.extend(route.parameters.iter().cloned());
+    let refused = json!({"description": "Refused.", "content": wire.refusal(schemas)});
+    let done = json!({"description": "Done.", "content": content(route, schemas)});
+    let mut responses = Map::new();
+    responses.insert(route.status.into(), done);
+    responses.insert("default".into(), refused);
+    if let Some(empty) = route.empty {
+        responses.insert("204".into(), json!({"description": empty}));
+    }
+    let mut operation = json!({
+        "tags": [wire.name()],
+        "operationId": operation_id(route.method, path),
+        "summary": route.summary,
+        "description": format!("Needs the role `{}`.", route.role.name()),
+        "parameters": parameters,
+        "responses": responses,
+    });
+    if let (Some(body), Some(fields)) = (route.body, operation.as_object_mut()) {
+        let body = json!({"content": {"application/json": {"schema": body(schemas)}}});
+        fields.insert("requestBody".into(), body);
+    }
+    operation
 }
 
-impl Table<'_> {
-    fn get<R: JsonSchema>(&mut self, path: &str, summary: &'static str) -> &mut Route {
-        self.add::<R>("get", path, summary, Role::Observe)
-    }
-
-    fn post<B: JsonSchema, R: JsonSchema>(
-        &mut self,
-        path: &str,
-        summary: &'static str,
-        role: Role,
-    ) -> &mut Route {
-        let body = self.schemas.subschema_for::<B>().to_value();
-        let route = self.add::<R>("post", path, summary, role);
-        route.body = Some(body);
-        route
-    }
-
-    fn add<R: JsonSchema>(
-        &mut self,
-        method: &'static str,
-        path: &str,
-        summary: &'static str,
-        role: Role,
-    ) -> &mut Route {
-        let reply = self.schemas.subschema_for::<R>().to_value();
-        let route = self.plain(method, path, summary, role);
-        route.reply = Some(reply);
-        route
-    }
-
-    /// Adds a route whose reply is not JSON.
-    fn plain(
-        &mut self,
-        method: &'static str,
-        path: &str,
-        summary: &'static str,
-        role: Role,
-    ) -> &mut Route {
-        self.routes.push_mut(Route {
-            wire: self.wire,
-            method,
-            path: path.to_owned(),
-            summary,
-            role,
-            parameters: Vec::new(),
-            body: None,
-            reply: None,
-            status: "200",
-            stream: None,
-            empty: None,
-        })
-    }
+fn words(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|word| !word.is_empty())
 }
 
-/// Returns the fields of a type as parameters of a query, each with its schema in place.
-fn query<T: JsonSchema>() -> Vec<Value> {
-    let settings =
-        SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-    let schema = settings.into_generator().into_root_schema_for::<T>();
-    let fields = schema.get("properties").and_then(Value::as_object);
-    let fields = fields.into_iter().flatten();
-    fields
-        .map(|(name, schema)| json!({"name": name, "in": "query", "schema": schema}))
-        .collect()
+fn operation_id(method: &str, path: &str) -> String {
+    let words = words(path.trim_start_matches("/v1"));
+    let words = words.map(|word| word.trim_matches(['{', '}']));
+    once(method).chain(words).collect::<Vec<_>>().join("_")
 }
 
-fn routes(schemas: &mut SchemaGenerator) -> Vec<Route> {
-    let mut table = Table {
-        schemas,
-        wire: Wire::Planck,
-        routes: Vec::new(),
+/// Returns the contents of a reply by their media types.
+fn content(route: &Route, schemas: &mut SchemaGenerator) -> Value {
+    let mut content = Map::new();
+    if let Some(reply) = route.reply {
+        content.insert("application/json".into(), json!({"schema": reply(schemas)}));
+    }
+    if let Some(events) = route.stream {
+        let schema = json!({"type": "string", "description": events});
+        content.insert("text/event-stream".into(), json!({"schema": schema}));
+    }
+    Value::Object(content)
+}
+
+fn path_parameter(name: &str) -> Value {
+    let schema = match name {
+        "model" => json!({"type": "string"}),
+        "response" => {
+            json!({"type": "string", "pattern": r"^resp_[A-Za-z0-9_-]{1,64}_[0-9]+(\.[0-9]+)?$"})
+        }
+        _ => json!({"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}),
     };
-    sessions(&mut table);
-    streams(&mut table);
-    agents(&mut table);
-    cluster(&mut table);
-    wires::ai_sdk(&mut table);
-    wires::openai(&mut table);
-    table.routes
-}
-
-/// The content of a stream of events.
-const EVENTS: &str = "Server-sent events. The `data` of each is the envelope of an event of the protocol, and the `id` of a durable one is its place.";
-/// The header with which a stream continues.
-const LAST: (&str, &str) = (
-    "Last-Event-ID",
-    "The id of the last event that was received.",
-);
-
-fn streams(table: &mut Table<'_>) {
-    let summary = "Follow up to 32 sessions in one stream";
-    let events = table.plain("get", "/v1/events", summary, Role::Observe);
-    let names =
-        json!({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 32});
-    let names = json!({"name": "session", "in": "query", "required": true, "schema": names});
-    events.parameters = vec![names, header(LAST.0, LAST.1)];
-    events.stream = Some(EVENTS);
-    let summary = "Follow the decisions of the cluster";
-    let decisions = table.plain("get", "/v1/decisions", summary, Role::Observe);
-    decisions.stream = Some("Server-sent events. The `data` of each is a decision of the cluster.");
-}
-
-fn sessions(table: &mut Table<'_>) {
-    use command::*;
-    let list = table.get::<Sessions>("/v1/sessions", "List sessions");
-    list.parameters = query::<ListSessions>();
-    let start = table.post::<Start, Started>("/v1/sessions", "Start a session", Role::Use);
-    start.status = "201";
-    table.get::<SessionInfo>("/v1/sessions/{session}", "Describe a session");
-    let path = "/v1/sessions/{session}";
-    table.add::<Removed>("delete", path, "Close and delete a session", Role::Operate);
-    let events = table.get::<Events>(
-        "/v1/sessions/{session}/events",
-        "Read a page of the log, or follow it as a stream",
-    );
-    (events.parameters, events.stream) = (query::<ReadOrFollow>(), Some(EVENTS));
-    events.parameters.push(header(LAST.0, LAST.1));
-    let messages = table.get::<Messages>("/v1/sessions/{session}/messages", "Read messages");
-    messages.parameters = query::<ReadMessages>();
-    let waits = table.get::<Waits>("/v1/waits", "List what agents wait for");
-    waits.parameters = query::<ListWaits>();
-    for verb in SessionVerb::ALL {
-        session_verb(table, *verb);
-    }
-}
-
-fn session_verb(table: &mut Table<'_>, verb: SessionVerb) {
-    use command::*;
-    let path = format!("/v1/sessions/{{session}}/{}", verb.name());
-    match verb {
-        SessionVerb::Prompt => {
-            let prompt = table.post::<Prompt, Accepted>(&path, "Send a prompt", Role::Use);
-            prompt.parameters = query::<HowLong>();
-            prompt.status = "202";
-        }
-        SessionVerb::Abort => {
-            table.post::<AbortSession, Aborted>(&path, "Abort the running work", Role::Use);
-        }
-        SessionVerb::Rewind => {
-            table.post::<Rewind, HeadAt>(&path, "Hide a message and all later ones", Role::Use);
-        }
-        SessionVerb::Rename => {
-            let summary = "Give a session a title, or remove it";
-            table.post::<Rename, Renamed>(&path, summary, Role::Use);
-        }
-        SessionVerb::Resume => {
-            table.post::<Because, Started>(&path, "Resume a session", Role::Use);
-        }
-        SessionVerb::Close => {
-            table.post::<Because, SessionStateNow>(&path, "Close a session", Role::Operate);
-        }
-        SessionVerb::Answer => {
-            table.post::<Answer, Answered>(&path, "Answer a wait", Role::Use);
-        }
-        SessionVerb::Outcome => {
-            let path = "/v1/sessions/{session}/prompts/{prompt}";
-            table.get::<Outcome>(path, "Describe a prompt").parameters = query::<HowLong>();
-        }
-        // These have other methods.
-        SessionVerb::Events | SessionVerb::Messages | SessionVerb::Info | SessionVerb::Delete => {}
-    }
-}
-
-fn agents(table: &mut Table<'_>) {
-    for verb in AgentVerb::ALL {
-        agent_verb(table, *verb);
-    }
-}
-
-fn agent_verb(table: &mut Table<'_>, verb: AgentVerb) {
-    use command::*;
-    let path = format!("/v1/agents/{{agent}}/{}", verb.name());
-    match verb {
-        AgentVerb::Info => {
-            table.get::<AgentInfo>("/v1/agents/{agent}", "Describe an agent");
-        }
-        AgentVerb::Snapshot => {
-            table.get::<Snapshot>(&path, "Read the running work of an agent");
-        }
-        AgentVerb::Prompt => {
-            let prompt = table.post::<Prompt, Accepted>(&path, "Send a prompt", Role::Use);
-            prompt.parameters = query::<HowLong>();
-            prompt.status = "202";
-        }
-        AgentVerb::Abort => {
-            table.post::<Because, AgentStateNow>(&path, "Abort the running turn", Role::Use);
-        }
-        AgentVerb::Stop => {
-            table.post::<Because, AgentStateNow>(&path, "Stop an agent for good", Role::Operate);
-        }
-        AgentVerb::Nudge => {
-            table.post::<Because, AgentStateNow>(&path, "Open a turn without input", Role::Use);
-        }
-        AgentVerb::Checkpoint => {
-            table.post::<SetCheckpoint, SavedAt>(&path, "Save a summary", Role::Operate);
-        }
-        AgentVerb::AddTool => {
-            table.post::<ToolName, Tools>(&path, "Add a tool", Role::Operate);
-        }
-        AgentVerb::RemoveTool => {
-            table.post::<ToolName, Tools>(&path, "Remove a tool", Role::Operate);
-        }
-        AgentVerb::ChangeModel => {
-            table.post::<ChangeModel, Model>(&path, "Change the model", Role::Operate);
-        }
-    }
-}
-
-fn cluster(table: &mut Table<'_>) {
-    use command::*;
-    table.get::<Nodes>("/v1/nodes", "List the nodes");
-    table.get::<NodeInfo>("/v1/nodes/{node}", "Describe a node");
-    table.post::<Drain, Draining>("/v1/nodes/{node}/drain", "Drain a node", Role::Operate);
-    table.get::<Teams>("/v1/teams", "List the templates of teams");
-    table.get::<Models>("/v1/models", "List the models");
-    table.get::<Sidecars>("/v1/sidecars", "List the sidecars");
+    json!({"name": name, "in": "path", "required": true, "schema": schema})
 }
 
 #[cfg(test)]
 mod tests {
+    use planck_common::command::{AgentVerb, SessionVerb};
+
     use super::*;
 
-    #[test]
-    fn every_route_is_described() {
-        let document = document();
-        let routes = [
-            include_str!("v1.rs"),
-            include_str!("ui.rs"),
-            include_str!("openai.rs"),
-        ];
-        let literals = routes
-            .iter()
-            .flat_map(|text| text.split('"').skip(1).step_by(2));
-        let known = document["paths"].as_object().unwrap();
-        let paths = literals.filter(|path| path.starts_with('/') && !path.ends_with('/'));
-        for path in paths.filter(|path| !path.contains("{*rest}")) {
-            let path = path.replace("{*", "{");
-            let is_described = path == super::super::v1::OPENAPI || known.contains_key(&path);
-            assert!(is_described, "{path} is not in the description");
-        }
+    #[tokio::test]
+    async fn description_is_made_once() {
+        let begins = async || {
+            let body = description().await.into_response().into_body();
+            let bytes = axum::body::to_bytes(body, usize::MAX).await;
+            bytes.unwrap().as_ptr()
+        };
+        assert_eq!(begins().await, begins().await);
     }
 
     #[test]
@@ -427,6 +233,14 @@ mod tests {
                 (false, false) => format!("/{}", verb.name()),
             };
             let path = format!("/v1/sessions/{{session}}{end}");
+            assert!(paths.contains_key(&path), "{path}");
+        }
+        for verb in AgentVerb::ALL {
+            let end = match verb {
+                AgentVerb::Info => String::new(),
+                verb => format!("/{}", verb.name()),
+            };
+            let path = format!("/v1/agents/{{agent}}{end}");
             assert!(paths.contains_key(&path), "{path}");
         }
         assert_eq!(

@@ -16,11 +16,10 @@ mod stream;
 use std::sync::Arc;
 
 use axum::{
-    Json, Router,
+    Json,
     extract::State,
     http::{HeaderMap, StatusCode},
     response::{IntoResponse as _, Response},
-    routing::{get, post},
 };
 use planck_common::command::Aborted;
 use schemars::JsonSchema;
@@ -29,25 +28,37 @@ use serde::Deserialize;
 use super::{
     body::{Arguments, Id, WireBody},
     front::Front,
-    key::{Observer, User},
+    key::Caller,
     problem::Problem,
-    until::Until,
+    route::{Route, routes},
+    until::{self, Until},
 };
 
 pub use body::ChatBody;
-pub use saved::{ChatMessages, ReadChat};
+use saved::{ChatMessages, ReadChat};
 
-pub fn routes() -> Router<Arc<Front>> {
-    Router::new()
-        .route("/ui/chat", post(send))
-        .route("/ui/chat/{chat}/messages", get(messages))
-        .route("/ui/chat/{chat}/stream", get(resume))
-        .route("/ui/chat/{chat}/stop", post(stop))
+/// The content of the stream.
+const CHUNKS: &str = "Server-sent events. The `data` of each is a chunk of the UI message stream, version 1; the last one is `[DONE]`.";
+
+pub fn routes() -> Vec<Route> {
+    routes! {
+        post "/ui/chat" needs Use: send, "Send a message or answers, and read the message of the assistant" [
+            .header(until::HEADER.as_str(), until::MEANING)
+            .stream(CHUNKS)
+        ];
+        get "/ui/chat/{chat}/messages" needs Observe: messages, "Read the messages that the chat has";
+        get "/ui/chat/{chat}/stream" needs Observe: resume, "Read the running message from its start" [
+            .header(until::HEADER.as_str(), until::MEANING)
+            .stream(CHUNKS)
+            .empty("No message is running, and with `latest` there is none.")
+        ];
+        post "/ui/chat/{chat}/stop" needs Use: stop, "Abort the running message";
+    }
 }
 
 /// Sends a message of the user, or the client's answers, and streams the message of the assistant.
 async fn send(
-    User(caller): User,
+    caller: Caller,
     State(front): State<Arc<Front>>,
     headers: HeaderMap,
     WireBody(body): WireBody<ChatBody>,
@@ -59,7 +70,6 @@ async fn send(
 
 /// Answers with the messages that the chat has, for a client that opens it again.
 async fn messages(
-    _: Observer,
     State(front): State<Arc<Front>>,
     Id(chat): Id,
     Arguments(read): Arguments<ReadChat>,
@@ -78,7 +88,6 @@ pub struct ResumeChat {
 
 /// Streams the running message from its start. Answers 204 if there is none to stream.
 async fn resume(
-    _: Observer,
     State(front): State<Arc<Front>>,
     Id(chat): Id,
     Arguments(ResumeChat { latest }): Arguments<ResumeChat>,
@@ -93,7 +102,7 @@ async fn resume(
 
 /// Aborts the work of the running message. A client that only disconnects aborts nothing.
 async fn stop(
-    User(caller): User,
+    caller: Caller,
     State(front): State<Arc<Front>>,
     Id(chat): Id,
 ) -> Result<Json<Aborted>, Problem> {

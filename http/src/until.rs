@@ -8,6 +8,9 @@ use super::problem::Problem;
 /// clients have it.
 pub const HEADER: HeaderName = HeaderName::from_static("x-planck-until");
 
+/// What the header means, for the description of the routes that take it.
+pub const MEANING: &str = "Until when the answer is open: `work`, which is the default, or `turn`, the orchestrator's first turn.";
+
 /// Until when an answer is open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Until {

@@ -7,90 +7,80 @@ mod prompts;
 mod sessions;
 mod stream;
 
-use std::sync::{Arc, LazyLock};
+use axum::Json;
+use planck_common::command::{Accepted, Events};
+use serde_json::json;
 
-use axum::{
-    Json, Router,
-    http::header,
-    response::IntoResponse,
-    routing::{get, post},
+use super::{
+    problem::Problem,
+    route::{Route, routes},
 };
-use bytes::Bytes;
-
-pub use events::ReadOrFollow;
-pub use prompts::HowLong;
-
-use super::{front::Front, openapi, problem::Problem};
-
-/// The path of the description of all routes.
-pub const OPENAPI: &str = "/openapi.json";
 
 /// The result of a handler.
 type Reply<T> = Result<Json<T>, Problem>;
 
-pub fn routes() -> Router<Arc<Front>> {
-    Router::new()
-        .route(OPENAPI, get(description))
-        .route("/v1/sessions", get(sessions::list).post(sessions::start))
-        .route(
-            "/v1/sessions/{session}",
-            get(sessions::info).delete(sessions::delete),
-        )
-        .route("/v1/sessions/{session}/prompt", post(prompts::send))
-        .route(
-            "/v1/sessions/{session}/prompts/{prompt}",
-            get(prompts::outcome),
-        )
-        .route("/v1/sessions/{session}/abort", post(sessions::abort))
-        .route("/v1/sessions/{session}/rewind", post(sessions::rewind))
-        .route("/v1/sessions/{session}/rename", post(sessions::rename))
-        .route("/v1/sessions/{session}/resume", post(sessions::resume))
-        .route("/v1/sessions/{session}/close", post(sessions::close))
-        .route("/v1/sessions/{session}/answer", post(sessions::answer))
-        .route("/v1/sessions/{session}/messages", get(sessions::messages))
-        .route("/v1/sessions/{session}/events", get(events::of_session))
-        .route("/v1/events", get(events::of_sessions))
-        .route("/v1/agents/{agent}", get(agents::info))
-        .route("/v1/agents/{agent}/snapshot", get(agents::snapshot))
-        .route("/v1/agents/{agent}/prompt", post(agents::prompt))
-        .route("/v1/agents/{agent}/abort", post(agents::abort))
-        .route("/v1/agents/{agent}/stop", post(agents::stop))
-        .route("/v1/agents/{agent}/nudge", post(agents::nudge))
-        .route("/v1/agents/{agent}/checkpoint", post(agents::checkpoint))
-        .route("/v1/agents/{agent}/add_tool", post(agents::add_tool))
-        .route("/v1/agents/{agent}/remove_tool", post(agents::remove_tool))
-        .route(
-            "/v1/agents/{agent}/change_model",
-            post(agents::change_model),
-        )
-        .route("/v1/waits", get(sessions::waits))
-        .route("/v1/nodes", get(cluster::nodes))
-        .route("/v1/nodes/{node}", get(cluster::node))
-        .route("/v1/nodes/{node}/drain", post(cluster::drain))
-        .route("/v1/teams", get(cluster::teams))
-        .route("/v1/models", get(cluster::models))
-        .route("/v1/sidecars", get(cluster::sidecars))
-        .route("/v1/decisions", get(cluster::decisions))
-}
+/// The content of a stream of events.
+const EVENTS: &str = "Server-sent events. The `data` of each is the envelope of an event of the protocol, and the `id` of a durable one is its place.";
+/// The content of a stream of decisions.
+const DECISIONS: &str = "Server-sent events. The `data` of each is a decision of the cluster.";
+/// The header with which a stream continues.
+const LAST: (&str, &str) = (
+    "Last-Event-ID",
+    "The id of the last event that was received.",
+);
 
-/// Answers with the description of all routes, which is made once, because it is large and never
-/// changes.
-async fn description() -> impl IntoResponse {
-    static TEXT: LazyLock<Bytes> = LazyLock::new(|| openapi::DOCUMENT.to_string().into());
-    ([(header::CONTENT_TYPE, "application/json")], TEXT.clone())
-}
+pub fn routes() -> Vec<Route> {
+    let names =
+        json!({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 32});
+    let names = json!({"name": "session", "in": "query", "required": true, "schema": names});
+    routes! {
+        get "/v1/sessions" needs Observe: sessions::list, "List sessions";
+        post "/v1/sessions" needs Use: sessions::start, "Start a session" [.status("201")];
+        get "/v1/sessions/{session}" needs Observe: sessions::info, "Describe a session";
+        delete "/v1/sessions/{session}" needs Operate: sessions::delete, "Close and delete a session";
+        post "/v1/sessions/{session}/prompt" needs Use: prompts::send, "Send a prompt" [
+            .reply::<Accepted>()
+            .status("202")
+        ];
+        get "/v1/sessions/{session}/prompts/{prompt}" needs Observe: prompts::outcome, "Describe a prompt";
+        post "/v1/sessions/{session}/abort" needs Use: sessions::abort, "Abort the running work";
+        post "/v1/sessions/{session}/rewind" needs Use: sessions::rewind, "Hide a message and all later ones";
+        post "/v1/sessions/{session}/rename" needs Use: sessions::rename, "Give a session a title, or remove it";
+        post "/v1/sessions/{session}/resume" needs Use: sessions::resume, "Resume a session";
+        post "/v1/sessions/{session}/close" needs Operate: sessions::close, "Close a session";
+        post "/v1/sessions/{session}/answer" needs Use: sessions::answer, "Answer a wait";
+        get "/v1/sessions/{session}/messages" needs Observe: sessions::messages, "Read messages";
+        get "/v1/sessions/{session}/events" needs Observe: events::of_session, "Read a page of the log, or follow it as a stream" [
+            .reply::<Events>()
+            .header(LAST.0, LAST.1)
+            .stream(EVENTS)
+        ];
+        get "/v1/events" needs Observe: events::of_sessions, "Follow up to 32 sessions in one stream" [
+            .parameter(names)
+            .header(LAST.0, LAST.1)
+            .stream(EVENTS)
+        ];
+        get "/v1/waits" needs Observe: sessions::waits, "List what agents wait for";
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+        get "/v1/agents/{agent}" needs Observe: agents::info, "Describe an agent";
+        get "/v1/agents/{agent}/snapshot" needs Observe: agents::snapshot, "Read the running work of an agent";
+        post "/v1/agents/{agent}/prompt" needs Use: agents::prompt, "Send a prompt" [.status("202")];
+        post "/v1/agents/{agent}/abort" needs Use: agents::abort, "Abort the running turn";
+        post "/v1/agents/{agent}/stop" needs Operate: agents::stop, "Stop an agent for good";
+        post "/v1/agents/{agent}/nudge" needs Use: agents::nudge, "Open a turn without input";
+        post "/v1/agents/{agent}/checkpoint" needs Operate: agents::checkpoint, "Save a summary";
+        post "/v1/agents/{agent}/add_tool" needs Operate: agents::add_tool, "Add a tool";
+        post "/v1/agents/{agent}/remove_tool" needs Operate: agents::remove_tool, "Remove a tool";
+        post "/v1/agents/{agent}/change_model" needs Operate: agents::change_model, "Change the model";
 
-    #[tokio::test]
-    async fn description_is_made_once() {
-        let begins = async || {
-            let body = description().await.into_response().into_body();
-            let bytes = axum::body::to_bytes(body, usize::MAX).await;
-            bytes.unwrap().as_ptr()
-        };
-        assert_eq!(begins().await, begins().await);
+        get "/v1/nodes" needs Observe: cluster::nodes, "List the nodes";
+        get "/v1/nodes/{node}" needs Observe: cluster::node, "Describe a node";
+        post "/v1/nodes/{node}/drain" needs Operate: cluster::drain, "Drain a node";
+        get "/v1/teams" needs Observe: cluster::teams, "List the templates of teams";
+        get "/v1/models" needs Observe: cluster::models, "List the models";
+        get "/v1/sidecars" needs Observe: cluster::sidecars, "List the sidecars";
+        get "/v1/decisions" needs Observe: cluster::decisions, "Follow the decisions of the cluster" [
+            .stream(DECISIONS)
+        ];
     }
 }

@@ -5,8 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{
     Json,
-    extract::{FromRequestParts, Path, State},
-    http::request::Parts,
+    extract::{Path, State},
 };
 use planck_client::Client;
 use planck_common::{
@@ -17,7 +16,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::error::ApiError;
-use crate::{front::Front, key::Observer, problem::Problem};
+use crate::{front::Front, problem::Problem};
 
 /// The id of one agent with the nodes' default model.
 pub const DEFAULT: &str = "planck";
@@ -55,19 +54,7 @@ impl Model {
     }
 }
 
-/// A caller that may read.
-pub struct Reader;
-
-impl<S: Send + Sync> FromRequestParts<S> for Reader {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        Observer::from_request_parts(parts, state).await?;
-        Ok(Self)
-    }
-}
-
-pub async fn list(_: Reader, State(front): State<Arc<Front>>) -> Result<Json<ModelList>, ApiError> {
+pub async fn list(State(front): State<Arc<Front>>) -> Result<Json<ModelList>, ApiError> {
     Ok(Json(ModelList {
         object: "list",
         data: all(front.client()).await?,
@@ -75,7 +62,6 @@ pub async fn list(_: Reader, State(front): State<Arc<Front>>) -> Result<Json<Mod
 }
 
 pub async fn find(
-    _: Reader,
     State(front): State<Arc<Front>>,
     path: Result<Path<String>, axum::extract::rejection::PathRejection>,
 ) -> Result<Json<Model>, ApiError> {

@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-pub use deletion::DeletedResponse;
+use deletion::DeletedResponse;
 pub use request::ResponsesRequest;
 pub use wire::Response as ResponseObject;
 
@@ -35,8 +35,9 @@ use super::{
 };
 use crate::{
     front::Front,
-    key::{Caller, Observer, User},
+    key::Caller,
     problem::Problem,
+    route::Argument,
     sse::{self, Cut, EventSender, Frame},
     until::Until,
 };
@@ -117,13 +118,14 @@ async fn loaded(
     Ok(writer)
 }
 
-/// The id of a response in a path, and a caller that may read it.
+/// The id of a response in a path.
 pub struct Named {
     id: ResponseId,
-    /// The caller, if it may also work with sessions.
-    user: Result<Caller, ApiError>,
+    caller: Caller,
     until: Until,
 }
+
+impl Argument for Named {}
 
 impl Named {
     /// Finds the response.
@@ -138,13 +140,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        Observer::from_request_parts(parts, state).await?;
-        let user = User::from_request_parts(parts, state).await;
+        let caller = Caller::from_request_parts(parts, state).await?;
         let path = Path::<String>::from_request_parts(parts, state).await;
         let Path(id) = path.map_err(|error| Problem::bad_request(error.body_text()))?;
         Ok(Self {
             id: ResponseId::parse(&id)?,
-            user: user.map(|User(caller)| caller).map_err(ApiError::from),
+            caller,
             until: Until::of(&parts.headers)?,
         })
     }
@@ -206,9 +207,7 @@ fn check_place(
 }
 
 pub async fn cancel(State(front): State<Arc<Front>>, named: Named) -> Result<Response, ApiError> {
-    let opened = named.opened(&front).await;
-    let caller = named.user?;
-    let opened = opened?;
+    let opened = named.opened(&front).await?;
     let mut segment = Segment::open(&front, &opened).await?;
     segment.find().await?;
     let writer = || ResponseWriter::new(&opened, now(), Echo::default());
@@ -217,7 +216,7 @@ pub async fn cancel(State(front): State<Arc<Front>>, named: Named) -> Result<Res
         return Ok(Json(now.response()).into_response());
     }
     let (session, input) = (&opened.id.session, &opened.input);
-    let reason = caller.reason(None);
+    let reason = named.caller.reason(None);
     front.client().abort_session(session, input, reason).await?;
     let segment = Segment::open(&front, &opened).await?;
     let ended = tokio::time::timeout(ABORT, collected(segment, writer())).await;
@@ -227,9 +226,9 @@ pub async fn cancel(State(front): State<Arc<Front>>, named: Named) -> Result<Res
 
 pub async fn delete(
     State(front): State<Arc<Front>>,
-    Named { id, user, .. }: Named,
+    Named { id, caller, .. }: Named,
 ) -> Result<Json<DeletedResponse>, ApiError> {
-    deletion::delete(&front, &id, user?).await.map(Json)
+    deletion::delete(&front, &id, caller).await.map(Json)
 }
 
 fn stream(front: &Front, segment: Segment, writer: ResponseWriter, after: Option<u64>) -> Response {

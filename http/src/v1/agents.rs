@@ -19,7 +19,7 @@ use super::Reply;
 use crate::{
     body::{Id, JsonBody, idempotency_key},
     front::Front,
-    key::{Observer, Operator, User},
+    key::Caller,
     problem::Problem,
 };
 
@@ -27,16 +27,16 @@ fn parsed(id: &str) -> Result<AgentId, Problem> {
     AgentId::parse(id).map_err(|error| Problem::bad_request(error.to_string()))
 }
 
-pub async fn info(_: Observer, State(front): State<Arc<Front>>, Id(id): Id) -> Reply<AgentInfo> {
+pub async fn info(State(front): State<Arc<Front>>, Id(id): Id) -> Reply<AgentInfo> {
     Ok(Json(front.client().agent(&parsed(&id)?).await?))
 }
 
-pub async fn snapshot(_: Observer, State(front): State<Arc<Front>>, Id(id): Id) -> Reply<Snapshot> {
+pub async fn snapshot(State(front): State<Arc<Front>>, Id(id): Id) -> Reply<Snapshot> {
     Ok(Json(front.client().snapshot(&parsed(&id)?).await?))
 }
 
 pub async fn prompt(
-    User(caller): User,
+    caller: Caller,
     State(front): State<Arc<Front>>,
     Id(id): Id,
     headers: HeaderMap,
@@ -52,9 +52,9 @@ pub async fn prompt(
 
 /// Defines handlers that pass a body on to one call of the client.
 macro_rules! passed_on {
-    ($($name:ident by $caller:ident: $body:ty => $reply:ty, $client:ident, $id:ident, $who:ident, $read:ident: $call:expr;)+) => {$(
+    ($($name:ident: $body:ty => $reply:ty, |$client:ident, $id:ident, $caller:ident, $read:ident| $call:expr;)+) => {$(
         pub async fn $name(
-            $caller($who): $caller,
+            $caller: Caller,
             State(front): State<Arc<Front>>,
             Id(id): Id,
             JsonBody($read): JsonBody<$body>,
@@ -66,11 +66,11 @@ macro_rules! passed_on {
 }
 
 passed_on! {
-    abort by User: Because => AgentStateNow, client, id, who, body: client.abort_agent(&id, who.reason(body.reason));
-    stop by Operator: Because => AgentStateNow, client, id, who, body: client.stop_agent(&id, who.reason(body.reason));
-    nudge by User: Because => AgentStateNow, client, id, who, body: client.nudge(&id, who.reason(body.reason));
-    checkpoint by Operator: SetCheckpoint => SavedAt, client, id, _who, body: client.checkpoint(&id, body.summary);
-    add_tool by Operator: ToolName => Tools, client, id, _who, body: client.add_tool(&id, body.name);
-    remove_tool by Operator: ToolName => Tools, client, id, _who, body: client.remove_tool(&id, body.name);
-    change_model by Operator: ChangeModel => Model, client, id, _who, body: client.change_model(&id, &body);
+    abort: Because => AgentStateNow, |client, id, caller, body| client.abort_agent(&id, caller.reason(body.reason));
+    stop: Because => AgentStateNow, |client, id, caller, body| client.stop_agent(&id, caller.reason(body.reason));
+    nudge: Because => AgentStateNow, |client, id, caller, body| client.nudge(&id, caller.reason(body.reason));
+    checkpoint: SetCheckpoint => SavedAt, |client, id, _caller, body| client.checkpoint(&id, body.summary);
+    add_tool: ToolName => Tools, |client, id, _caller, body| client.add_tool(&id, body.name);
+    remove_tool: ToolName => Tools, |client, id, _caller, body| client.remove_tool(&id, body.name);
+    change_model: ChangeModel => Model, |client, id, _caller, body| client.change_model(&id, &body);
 }

@@ -14,16 +14,16 @@ use super::Reply;
 use crate::{
     body::{Id, JsonBody},
     front::Front,
-    key::{Observer, Operator},
+    key::Caller,
     problem::Problem,
     sse::{self, Cut, EventSender, Frame},
 };
 
-pub async fn nodes(_: Observer, State(front): State<Arc<Front>>) -> Reply<Nodes> {
+pub async fn nodes(State(front): State<Arc<Front>>) -> Reply<Nodes> {
     Ok(Json(front.client().nodes().await?))
 }
 
-pub async fn node(_: Observer, State(front): State<Arc<Front>>, Id(node): Id) -> Reply<NodeInfo> {
+pub async fn node(State(front): State<Arc<Front>>, Id(node): Id) -> Reply<NodeInfo> {
     let node = id_of(&front, &node).await?;
     Ok(Json(front.client().node(&node).await?))
 }
@@ -41,7 +41,7 @@ async fn id_of(front: &Front, node: &str) -> Result<NodeId, Problem> {
 }
 
 pub async fn drain(
-    Operator(caller): Operator,
+    caller: Caller,
     State(front): State<Arc<Front>>,
     Id(node): Id,
     JsonBody(mut drain): JsonBody<Drain>,
@@ -51,21 +51,21 @@ pub async fn drain(
     Ok(Json(front.client().drain(&node, &drain).await?))
 }
 
-pub async fn teams(_: Observer, State(front): State<Arc<Front>>) -> Reply<Teams> {
+pub async fn teams(State(front): State<Arc<Front>>) -> Reply<Teams> {
     Ok(Json(front.client().teams().await?))
 }
 
-pub async fn models(_: Observer, State(front): State<Arc<Front>>) -> Reply<Models> {
+pub async fn models(State(front): State<Arc<Front>>) -> Reply<Models> {
     Ok(Json(front.client().models().await?))
 }
 
-pub async fn sidecars(_: Observer, State(front): State<Arc<Front>>) -> Reply<Sidecars> {
+pub async fn sidecars(State(front): State<Arc<Front>>) -> Reply<Sidecars> {
     Ok(Json(front.client().sidecars().await?))
 }
 
 /// Streams the decisions of the cluster as they are published. They are not stored, so a client
 /// that was away has missed some.
-pub async fn decisions(_: Observer, State(front): State<Arc<Front>>) -> Result<Response, Problem> {
+pub async fn decisions(State(front): State<Arc<Front>>) -> Result<Response, Problem> {
     let decisions = front.client().decisions().await?;
     Ok(sse::stream(&front, |events| async move {
         // The stream ends when the client is gone, or when the subscription ends.

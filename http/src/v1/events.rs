@@ -16,7 +16,6 @@ use super::stream::{self, Position};
 use crate::{
     body::{self, Arguments, Id},
     front::Front,
-    key::Observer,
     problem::Problem,
 };
 
@@ -41,7 +40,6 @@ pub struct ReadOrFollow {
 
 /// Answers with a page of the log, or, if the client accepts `text/event-stream`, with a stream.
 pub async fn of_session(
-    _: Observer,
     State(front): State<Arc<Front>>,
     Id(session): Id,
     headers: HeaderMap,
@@ -80,7 +78,6 @@ pub async fn of_session(
 
 /// Streams the events of several sessions. The id of an event says the place in each of them.
 pub async fn of_sessions(
-    _: Observer,
     State(front): State<Arc<Front>>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,

@@ -20,7 +20,7 @@ use super::Reply;
 use crate::{
     body::{self, Arguments, Id, JsonBody, idempotency_key},
     front::Front,
-    key::{Observer, User},
+    key::Caller,
     problem::Problem,
 };
 
@@ -52,7 +52,7 @@ impl HowLong {
 /// Sends a prompt. The reply is the outcome if the work is over in time, and otherwise says only
 /// that the prompt is stored.
 pub async fn send(
-    User(caller): User,
+    caller: Caller,
     State(front): State<Arc<Front>>,
     Id(session): Id,
     Arguments(how_long): Arguments<HowLong>,
@@ -79,7 +79,6 @@ pub async fn send(
 
 /// Tells what has become of the work that a prompt caused.
 pub async fn outcome(
-    _: Observer,
     State(front): State<Arc<Front>>,
     Path((session, prompt)): Path<(String, String)>,
     Arguments(how_long): Arguments<HowLong>,

@@ -21,7 +21,7 @@ use super::Reply;
 use crate::{
     body::{Arguments, Id, JsonBody, idempotency_key},
     front::Front,
-    key::{KeyHash, Observer, Operator, User},
+    key::{Caller, KeyHash},
     problem::Problem,
 };
 
@@ -29,7 +29,6 @@ use crate::{
 const DIGEST: &str = "http_request";
 
 pub async fn list(
-    _: Observer,
     State(front): State<Arc<Front>>,
     Arguments(filter): Arguments<ListSessions>,
 ) -> Reply<Sessions> {
@@ -37,7 +36,7 @@ pub async fn list(
 }
 
 pub async fn start(
-    User(caller): User,
+    caller: Caller,
     State(front): State<Arc<Front>>,
     headers: HeaderMap,
     JsonBody(mut start): JsonBody<Start>,
@@ -70,16 +69,12 @@ fn digest(start: &Start) -> String {
     KeyHash::of(&json(start)).to_string()
 }
 
-pub async fn info(
-    _: Observer,
-    State(front): State<Arc<Front>>,
-    Id(session): Id,
-) -> Reply<SessionInfo> {
+pub async fn info(State(front): State<Arc<Front>>, Id(session): Id) -> Reply<SessionInfo> {
     Ok(Json(front.client().session(&session).await?))
 }
 
 pub async fn delete(
-    Operator(caller): Operator,
+    caller: Caller,
     State(front): State<Arc<Front>>,
     Id(session): Id,
     JsonBody(because): JsonBody<Because>,
@@ -93,7 +88,7 @@ pub async fn delete(
 }
 
 pub async fn abort(
-    User(caller): User,
+    caller: Caller,
     State(front): State<Arc<Front>>,
     Id(session): Id,
     JsonBody(abort): JsonBody<AbortSession>,
@@ -104,7 +99,7 @@ pub async fn abort(
 }
 
 pub async fn rewind(
-    User(caller): User,
+    caller: Caller,
     State(front): State<Arc<Front>>,
     Id(session): Id,
     JsonBody(rewind): JsonBody<Rewind>,
@@ -114,7 +109,6 @@ pub async fn rewind(
 }
 
 pub async fn rename(
-    User(_): User,
     State(front): State<Arc<Front>>,
     Id(session): Id,
     JsonBody(Rename { title }): JsonBody<Rename>,
@@ -123,7 +117,7 @@ pub async fn rename(
 }
 
 pub async fn resume(
-    User(caller): User,
+    caller: Caller,
     State(front): State<Arc<Front>>,
     Id(session): Id,
     JsonBody(because): JsonBody<Because>,
@@ -137,7 +131,7 @@ pub async fn resume(
 }
 
 pub async fn close(
-    Operator(caller): Operator,
+    caller: Caller,
     State(front): State<Arc<Front>>,
     Id(session): Id,
     JsonBody(because): JsonBody<Because>,
@@ -152,7 +146,7 @@ pub async fn close(
 
 /// Answers a wait. If the caller has a key, the answer is recorded under the name of the key.
 pub async fn answer(
-    User(caller): User,
+    caller: Caller,
     State(front): State<Arc<Front>>,
     Id(session): Id,
     JsonBody(mut answer): JsonBody<Answer>,
@@ -162,7 +156,6 @@ pub async fn answer(
 }
 
 pub async fn messages(
-    _: Observer,
     State(front): State<Arc<Front>>,
     Id(session): Id,
     Arguments(read): Arguments<ReadMessages>,
@@ -171,7 +164,6 @@ pub async fn messages(
 }
 
 pub async fn waits(
-    _: Observer,
     State(front): State<Arc<Front>>,
     Arguments(filter): Arguments<ListWaits>,
 ) -> Reply<Waits> {
