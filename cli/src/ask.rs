@@ -78,9 +78,6 @@ pub struct Asker {
     /// Whether the log was read to its end. Before that, an event that belongs before a question on
     /// the screen may follow.
     is_caught_up: bool,
-    /// The number of the latest event that was shown. A wait that was opened by a later one is asked
-    /// about after the events before it, such as the text of the same message.
-    shown: Seq,
     open: Option<OpenQuestion>,
 }
 
@@ -133,7 +130,6 @@ impl Asker {
             next: VecDeque::new(),
             look_at: Some(Instant::now()),
             is_caught_up: false,
-            shown: 0,
             open: None,
         }
     }
@@ -141,11 +137,6 @@ impl Asker {
     /// Returns what was typed before a question took keys.
     pub fn typed_ahead(self) -> TypedAhead {
         self.typing.into_ahead()
-    }
-
-    /// Says that the events up to this number were shown already.
-    pub fn begin_after(&mut self, shown: Seq) {
-        self.shown = shown;
     }
 
     /// Looks for waits soon, for example because an abort may have left some open.
@@ -181,7 +172,6 @@ impl Asker {
             }
             return Ok(());
         };
-        self.shown = self.shown.max(envelope.seq.unwrap_or_default());
         let is_over = match envelope.event().and_then(Result::ok) {
             Some(Event::WaitOpened(wait)) => self.is_open(&wait.id),
             Some(Event::WaitClosed(closed)) => {
@@ -223,17 +213,19 @@ impl Asker {
         sink.release()
     }
 
-    /// Handles an event, until it is done or the person interrupts.
+    /// Handles an event, until it is done or the person interrupts. `shown` is the number of the latest
+    /// event of the session that was shown.
     pub async fn handle(
         &mut self,
         event: AskEvent,
+        shown: Seq,
         sink: &mut Sink,
         interrupted: &mut Signal,
     ) -> anyhow::Result<Asked> {
         let step = match event {
             AskEvent::Look => {
                 return tokio::select! {
-                    done = self.look(sink) => done.map(|()| Asked::Stays),
+                    done = self.look(shown, sink) => done.map(|()| Asked::Stays),
                     _ = interrupted.recv() => Ok(Asked::Interrupted),
                 };
             }
@@ -282,7 +274,7 @@ impl Asker {
     }
 
     /// Opens the next question, if there is one.
-    async fn look(&mut self, sink: &mut Sink) -> anyhow::Result<()> {
+    async fn look(&mut self, shown: Seq, sink: &mut Sink) -> anyhow::Result<()> {
         self.look_at = None;
         self.typing.listen()?;
         let filter = ListWaits {
@@ -299,8 +291,9 @@ impl Asker {
                 return Ok(());
             }
         }
-        // The event that opened such a wait makes the asker look again.
-        self.next.retain(|wait| wait.seq <= self.shown);
+        // A wait that a later event opened is asked about after the events before it, such as the text
+        // of the same message. That event makes the asker look again.
+        self.next.retain(|wait| wait.seq <= shown);
         while let Some(wait) = self.next.pop_front() {
             if let Some(dialog) = Dialog::of(wait, self.by.clone(), self.editor.is_some()) {
                 return Ok(self.begin(dialog, sink)?);

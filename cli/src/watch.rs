@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use ended::end_of_work;
 pub use ended::{WatchOutcome, WorkEnd};
-use futures_util::future::{BoxFuture, FutureExt as _};
 use planck_common::{
     InputId, Seq, SessionId,
     command::{Outcome, ReadEvents},
@@ -26,9 +25,9 @@ use super::{
     exit::Exit,
     output::warn,
 };
-use planck_client::{Client, ClientError, Follow, FollowEvent};
+use planck_client::{AwaitedOutcome, Client, ClientError, Follow, FollowEvent};
 
-/// How long an event may be late that the log has. A lost event must not keep the user waiting.
+/// How long an event may be late that the log has.
 const LATE: Duration = Duration::from_secs(2);
 
 /// The result of watching a session.
@@ -101,11 +100,11 @@ pub async fn watch(
 ) -> anyhow::Result<WatchResult> {
     let mut watching = Watching::begin(client, sent, sink, on_wait).await?;
     loop {
+        let seen = watching.seen;
         let next = tokio::select! {
             event = watching.follow.next() => watching.shown(event)?,
-            found = &mut watching.work => watching.found(found)?,
+            over = watching.work.reached(|outcome| outcome.head <= seen) => watching.over(over)?,
             Some(error) = watching.delays.recv() => watching.delayed(error)?,
-            () = is_late(watching.ended.is_some()) => Next::Leave,
             () = next_second(watching.sink.shows_time()) => {
                 watching.sink.tick()?;
                 Next::Continue
@@ -137,14 +136,6 @@ async fn next_question(on_wait: &mut OnWait) -> AskEvent {
     }
 }
 
-/// Waits until events that the log has are late, if the work has ended.
-async fn is_late(has_ended: bool) {
-    match has_ended {
-        true => sleep(LATE).await,
-        false => std::future::pending().await,
-    }
-}
-
 /// Waits for a second, if the time that a tool has run is shown.
 async fn next_second(is_shown: bool) {
     match is_shown {
@@ -168,12 +159,9 @@ struct Watching<'a> {
     sink: &'a mut Sink,
     on_wait: &'a mut OnWait,
     follow: Follow,
-    /// A node's answer when the work is over.
-    work: BoxFuture<'static, Result<Outcome, ClientError>>,
+    work: AwaitedOutcome,
     /// Why the nodes are asked again for this answer or for the log.
     delays: mpsc::Receiver<ClientError>,
-    /// The node's answer, once there is one.
-    ended: Option<Outcome>,
     /// The number of the latest event that was shown.
     seen: Seq,
     interrupts: u32,
@@ -197,13 +185,12 @@ impl<'a> Watching<'a> {
         let follow = quiet.follow(session, sent.from).await?;
         let info = client.session(session).await?;
         sink.learn_names(&info);
-        if let OnWait::Ask(asker) = on_wait {
-            asker.begin_after(sent.from - 1);
+        if let OnWait::Ask(_) = on_wait {
             sink.ask_here();
         }
         let leaves = matches!(on_wait, OnWait::Leave);
         let (session_id, prompt) = (session.clone(), sent.prompt.clone());
-        let work = end_of_work(quiet, session_id, prompt, leaves).boxed();
+        let asked = end_of_work(quiet, session_id, prompt, leaves);
         Ok(Self {
             client,
             session,
@@ -211,9 +198,8 @@ impl<'a> Watching<'a> {
             sink,
             on_wait,
             follow,
-            work,
+            work: AwaitedOutcome::new(asked, LATE),
             delays,
-            ended: None,
             seen: sent.from - 1,
             interrupts: 0,
             is_waiting: false,
@@ -243,21 +229,16 @@ impl<'a> Watching<'a> {
             | FollowEvent::CaughtUp
             | FollowEvent::Retrying(_) => {}
         }
-        Ok(self.leave_if_shown())
+        Ok(Next::Continue)
     }
 
-    /// Records that the work is over or waits.
-    fn found(&mut self, found: Result<Outcome, ClientError>) -> anyhow::Result<Next> {
-        self.work = std::future::pending().boxed();
-        match found {
-            Ok(found) => self.ended = Some(found),
-            Err(error) => {
-                self.close_question()?;
-                self.sink.lost(&error)?;
-                return Ok(Next::Leave);
-            }
+    /// Ends the watch, because the work is over or waits and all its events were shown.
+    fn over(&mut self, over: Result<Outcome, ClientError>) -> anyhow::Result<Next> {
+        if let Err(error) = over {
+            self.close_question()?;
+            self.sink.lost(&error)?;
         }
-        Ok(self.leave_if_shown())
+        Ok(Next::Leave)
     }
 
     /// Shows the first failure to ask a node. Later ones of a watch are not shown.
@@ -267,20 +248,14 @@ impl<'a> Watching<'a> {
         Ok(Next::Continue)
     }
 
-    /// Ends the watch if the work has ended and all its events were shown.
-    fn leave_if_shown(&self) -> Next {
-        let ended = self.ended.as_ref();
-        match ended.is_some_and(|ended| ended.head <= self.seen) {
-            true => Next::Leave,
-            false => Next::Continue,
-        }
-    }
-
     async fn asked(&mut self, event: AskEvent, interrupted: &mut Signal) -> anyhow::Result<Next> {
         let OnWait::Ask(asker) = self.on_wait else {
             return Ok(Next::Continue);
         };
-        match asker.handle(event, self.sink, interrupted).await? {
+        match asker
+            .handle(event, self.seen, self.sink, interrupted)
+            .await?
+        {
             Asked::Stays => Ok(Next::Continue),
             Asked::Left => {
                 self.is_waiting = true;
@@ -337,8 +312,8 @@ impl<'a> Watching<'a> {
     fn end(mut self) -> anyhow::Result<WatchResult> {
         self.close_question()?;
         self.sink.rest()?;
-        let ended = match self.ended {
-            Some(found) => found.into(),
+        let ended = match self.work.known() {
+            Some(outcome) => outcome.clone().into(),
             None if self.is_waiting => WorkEnd::without_answer(WatchOutcome::Waiting),
             None => WorkEnd::without_answer(WatchOutcome::Lost),
         };

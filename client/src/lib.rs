@@ -14,12 +14,14 @@ mod waits;
 
 mod follow;
 mod reader;
+pub mod turn;
 
 pub use client::Client;
 pub use cluster::Decisions;
 pub use connect::ConnectOptions;
 pub use error::ClientError;
 pub use follow::{Follow, FollowEvent};
+pub use outcome::AwaitedOutcome;
 pub use reader::Retracted;
 
 pub use planck_bus as bus;

@@ -1,9 +1,13 @@
 //! The outcome of a prompt: what became of the work that it caused.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
+use futures_util::{
+    FutureExt as _,
+    future::{BoxFuture, Fuse},
+};
 use planck_common::{
-    InputId,
+    InputId, SessionId,
     command::{Outcome, Prompt, ReadOutcome, SessionVerb, WorkState},
 };
 use tokio::time::{Instant, sleep, sleep_until};
@@ -135,5 +139,74 @@ impl Client {
         let accepted = self.prompt(session, prompt).await?;
         self.wait_for_outcome(&accepted.session_id, &accepted.prompt_id)
             .await
+    }
+}
+
+/// The outcome of the work on a prompt, for a reader of the session's events: it is not reached before
+/// the reader has the events of the work.
+pub struct AwaitedOutcome {
+    asked: Fuse<BoxFuture<'static, Result<Outcome, ClientError>>>,
+    found: Option<Outcome>,
+    late: Duration,
+}
+
+impl fmt::Debug for AwaitedOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AwaitedOutcome")
+            .field("found", &self.found)
+            .finish_non_exhaustive()
+    }
+}
+
+impl AwaitedOutcome {
+    /// Awaits the outcome that `asked` returns. Events that do not come for `late` after it are not
+    /// waited for, because a lost event must not keep the reader waiting.
+    pub fn new(
+        asked: impl Future<Output = Result<Outcome, ClientError>> + Send + 'static,
+        late: Duration,
+    ) -> Self {
+        Self {
+            asked: asked.boxed().fuse(),
+            found: None,
+            late,
+        }
+    }
+
+    /// Awaits the end of the work on a prompt, however long agents wait for answers from outside.
+    pub fn of_prompt(
+        client: &Client,
+        session: &SessionId,
+        prompt: &InputId,
+        late: Duration,
+    ) -> Self {
+        let (client, session, prompt) = (client.clone(), session.clone(), prompt.clone());
+        let asked = async move { client.wait_until_over(&session, &prompt).await };
+        Self::new(asked, late)
+    }
+
+    /// Returns the outcome if a node has said it, even if events before it are missing.
+    pub fn known(&self) -> Option<&Outcome> {
+        self.found.as_ref()
+    }
+
+    /// Waits until the work is over and the reader has its events, as far as `has_all` can tell by
+    /// the outcome. Call this again after each event. The method is cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// The error of the request for the outcome.
+    pub async fn reached(
+        &mut self,
+        has_all: impl Fn(&Outcome) -> bool + Send,
+    ) -> Result<Outcome, ClientError> {
+        let found = match self.found.take() {
+            Some(found) => found,
+            None => (&mut self.asked).await?,
+        };
+        let found = self.found.insert(found);
+        if !has_all(found) {
+            sleep(self.late).await;
+        }
+        Ok(found.clone())
     }
 }

@@ -31,7 +31,7 @@ use super::{
     key::Caller,
     problem::Problem,
     route::{Route, routes},
-    until::{self, Until},
+    until,
 };
 
 pub use body::ChatBody;
@@ -63,7 +63,7 @@ async fn send(
     headers: HeaderMap,
     WireBody(body): WireBody<ChatBody>,
 ) -> Result<Response, Problem> {
-    let until = Until::of(&headers)?;
+    let until = until::read(&headers)?;
     let reply = chat::perform(&front, body.read()?, caller, until).await?;
     Ok(stream::response(&front, reply))
 }
@@ -93,7 +93,7 @@ async fn resume(
     Arguments(ResumeChat { latest }): Arguments<ResumeChat>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let until = Until::of(&headers)?;
+    let until = until::read(&headers)?;
     Ok(match chat::resume(&front, &chat, latest, until).await? {
         Some(reply) => stream::response(&front, reply),
         None => StatusCode::NO_CONTENT.into_response(),

@@ -1,6 +1,7 @@
 //! Until when an answer is open.
 
 use axum::http::{HeaderMap, HeaderName};
+pub use planck_client::turn::Until;
 
 use super::problem::Problem;
 
@@ -11,27 +12,14 @@ pub const HEADER: HeaderName = HeaderName::from_static("x-planck-until");
 /// What the header means, for the description of the routes that take it.
 pub const MEANING: &str = "Until when the answer is open: `work`, which is the default, or `turn`, the orchestrator's first turn.";
 
-/// Until when an answer is open.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Until {
-    /// Until the turn ends that took the prompt.
-    Turn,
-    /// Until the work is over that the prompt caused, which includes what other agents were asked
-    /// to do, and the later turns in which their results are read.
-    #[default]
-    Work,
-}
-
-impl Until {
-    /// Reads the header of a request. A header without a value has no effect.
-    pub fn of(headers: &HeaderMap) -> Result<Self, Problem> {
-        match headers.get(HEADER).map(|value| value.as_bytes()) {
-            None | Some(b"" | b"work") => Ok(Self::Work),
-            Some(b"turn") => Ok(Self::Turn),
-            Some(_) => Err(Problem::bad_request(format!(
-                "the header `{HEADER}` must be `work` or `turn`"
-            ))),
-        }
+/// Reads the header of a request. A header without a value has no effect.
+pub fn read(headers: &HeaderMap) -> Result<Until, Problem> {
+    match headers.get(HEADER).map(|value| value.as_bytes()) {
+        None | Some(b"" | b"work") => Ok(Until::Work),
+        Some(b"turn") => Ok(Until::Turn),
+        Some(_) => Err(Problem::bad_request(format!(
+            "the header `{HEADER}` must be `work` or `turn`"
+        ))),
     }
 }
 
@@ -53,7 +41,7 @@ mod tests {
         ] {
             let headers = value.map(|value| (HEADER, HeaderValue::from_static(value)));
             let headers = HeaderMap::from_iter(headers);
-            assert_eq!(Until::of(&headers).ok(), expected, "{value:?}");
+            assert_eq!(read(&headers).ok(), expected, "{value:?}");
         }
     }
 }

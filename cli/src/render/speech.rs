@@ -1,13 +1,13 @@
 //! Renders the text and the tool calls of one agent. Text is written while it arrives and is
 //! compared with the saved message at the end.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
+use planck_client::turn::{StepReader, TurnEvent};
 use planck_common::{
     CallId,
     envelope::Envelope,
-    event::{Delta, Event, ToolEnd, ToolStart},
-    message::{Message, MessageRole, Part},
+    event::{Event, ToolEnd, ToolStart},
 };
 
 use unicode_width::UnicodeWidthStr as _;
@@ -24,10 +24,9 @@ use planck_host::terminal::{Drawing, clean, clean_line};
 
 #[derive(Debug, Default)]
 pub struct SpeechRenderer {
-    /// The epoch, turn and request number of the current reply.
-    request: (i64, u32, u32),
-    /// The text that was written for each part of the reply.
-    shown: BTreeMap<usize, ShownText>,
+    steps: StepReader,
+    /// The epoch and number of the request whose text was written last.
+    written: (i64, u32),
     tools: HashMap<CallId, BegunCall>,
 }
 
@@ -39,32 +38,6 @@ struct BegunCall {
     change: Vec<MarkedLine>,
 }
 
-/// The text of a part that was written, and the number of characters before it that were missed.
-#[derive(Debug, Default)]
-struct ShownText {
-    from: usize,
-    text: String,
-}
-
-impl ShownText {
-    fn flow(&mut self, delta: &Delta) {
-        if self.text.is_empty() {
-            self.from = delta.offset;
-        }
-        self.text.push_str(&delta.text);
-    }
-
-    /// Returns the part of the saved text that was not written yet, or `None` if the written text
-    /// differs from the saved one.
-    fn rest<'a>(&self, saved: &'a str) -> Option<&'a str> {
-        let from = saved
-            .char_indices()
-            .nth(self.from)
-            .map_or(saved.len(), |(at, _)| at);
-        saved.get(from..)?.strip_prefix(self.text.as_str())
-    }
-}
-
 impl SpeechRenderer {
     pub fn apply(
         &mut self,
@@ -73,117 +46,58 @@ impl SpeechRenderer {
         names: &AgentNames,
         style: Style,
     ) -> Vec<OutputPiece> {
-        match event {
-            Event::TextDelta(delta) => self.flow(envelope, delta, false, style),
-            Event::ThinkingDelta(delta) => self.flow(envelope, delta, true, style),
-            Event::Message(saved) if saved.message.role == MessageRole::Assistant => {
-                self.settle(envelope, &saved.message, style)
-            }
-            Event::ToolStart(tool) => self.tool_begins(envelope, tool, names),
-            Event::ToolEnd(tool) => self.tool_ends(tool, style),
-            Event::Retry(_) => {
-                self.shown.clear();
-                vec![OutputPiece::Rest]
-            }
-            Event::TurnEnd(_) | Event::Error(_) | Event::AgentStopped(_) => {
-                self.shown.clear();
-                self.tools.clear();
-                vec![OutputPiece::Rest, OutputPiece::Over]
-            }
-            Event::Message(_)
-            | Event::TurnStart(_)
-            | Event::UsageDelta(_)
-            | Event::ToolProgress(_)
-            | Event::WaitOpened(_)
-            | Event::WaitClosed(_)
-            | Event::MessageQueued(_)
-            | Event::Compacting(_)
-            | Event::Compacted(_)
-            | Event::WorkerSpawned(_)
-            | Event::WorkerExit(_)
-            | Event::AgentStarted(_)
-            | Event::SessionStarted(_)
-            | Event::SessionResumed(_)
-            | Event::SessionClosed(_)
-            | Event::Rewound(_)
-            | Event::Checkpoint(_)
-            | Event::ToolsChanged(_)
-            | Event::ModelChanged(_)
-            | Event::Warning(_) => Vec::new(),
+        let mut pieces = Vec::new();
+        if let Event::ToolStart(tool) = event {
+            pieces = self.tool_begins(envelope, tool, names);
+        } else if let Event::ToolEnd(tool) = event {
+            pieces = self.tool_ends(tool, style);
+        } else if let Event::TurnEnd(_) | Event::Error(_) | Event::AgentStopped(_) = event {
+            self.tools.clear();
+            pieces = vec![OutputPiece::Rest, OutputPiece::Over];
         }
+        for part in self.steps.take(envelope, event) {
+            self.say(part, envelope, event, style, &mut pieces);
+        }
+        pieces
     }
 
-    /// Begins a reply. If text of the previous request was written but its message was never saved,
-    /// ends that text and returns a line that says that the reply broke off.
-    fn begin(&mut self, envelope: &Envelope, style: Style) -> Vec<OutputPiece> {
-        let request = (envelope.epoch, envelope.turn, envelope.request);
-        let superseded = request != self.request && !self.shown.is_empty();
-        if request != self.request {
-            self.shown.clear();
-            self.request = request;
-        }
-        if !superseded {
-            return Vec::new();
-        }
-        vec![
-            OutputPiece::Rest,
-            OutputPiece::Line(style.paint(Paint::Dim, "  (the reply broke off; it starts again)")),
-        ]
-    }
-
-    fn flow(
+    fn say(
         &mut self,
+        part: TurnEvent,
         envelope: &Envelope,
-        delta: &Delta,
-        thinking: bool,
+        event: &Event,
         style: Style,
-    ) -> Vec<OutputPiece> {
-        let mut pieces = self.begin(envelope, style);
-        self.shown.entry(delta.part).or_default().flow(delta);
+        pieces: &mut Vec<OutputPiece>,
+    ) {
+        let request = (envelope.epoch, envelope.request);
+        let (thinking, text) = match part {
+            TurnEvent::Text { text, .. } => (false, text),
+            TurnEvent::Reasoning { text, .. } => (true, text),
+            TurnEvent::StepEnded { .. } => return pieces.push(OutputPiece::Rest),
+            TurnEvent::StepReset => {
+                pieces.push(OutputPiece::Rest);
+                let line = reset_line(event, request == self.written, style);
+                return pieces.extend(line.map(OutputPiece::Line));
+            }
+            TurnEvent::Started { .. }
+            | TurnEvent::StepStarted
+            | TurnEvent::ToolCalled { .. }
+            | TurnEvent::ToolStarted { .. }
+            | TurnEvent::ToolProgress { .. }
+            | TurnEvent::ToolEnded { .. }
+            | TurnEvent::WaitOpened(_)
+            | TurnEvent::WaitClosed(_)
+            | TurnEvent::Worker(_)
+            | TurnEvent::Warning { .. }
+            | TurnEvent::CaughtUp
+            | TurnEvent::Ended { .. }
+            | TurnEvent::Failed { .. } => return,
+        };
+        self.written = request;
         pieces.push(OutputPiece::Flow {
             thinking,
-            text: clean(&delta.text).into_owned(),
+            text: clean(&text).into_owned(),
         });
-        pieces
-    }
-
-    /// Returns the part of a saved reply that was not written yet. If the written text of a part
-    /// differs from the saved one, returns a warning and the whole part. Streamed text is not in
-    /// the log, so anyone who may publish can forge it.
-    fn settle(&mut self, envelope: &Envelope, message: &Message, style: Style) -> Vec<OutputPiece> {
-        let mut pieces = self.begin(envelope, style);
-        for (at, part) in message.content.iter().enumerate() {
-            let (thinking, text) = match part {
-                Part::Text { text, .. } => (false, text),
-                Part::Thinking { text, .. } => (true, text),
-                Part::ToolCall { .. }
-                | Part::ToolResult { .. }
-                | Part::Image { .. }
-                | Part::File { .. } => continue,
-            };
-            let rest = self
-                .shown
-                .get(&at)
-                .map_or(Some(text.as_str()), |shown| shown.rest(text));
-            if rest.is_none() {
-                let warning =
-                    "warning: disregard the reply above: it is not what the agent said, which is";
-                pieces.extend([
-                    OutputPiece::Rest,
-                    OutputPiece::Line(style.paint(Paint::Warning, warning)),
-                ]);
-            }
-            let rest = rest.unwrap_or(text);
-            if !rest.is_empty() {
-                pieces.push(OutputPiece::Flow {
-                    thinking,
-                    text: clean(rest).into_owned(),
-                });
-            }
-        }
-        pieces.push(OutputPiece::Rest);
-        self.shown.clear();
-        pieces
     }
 
     /// Leaves out the lines that a call changes, because they were shown already.
@@ -249,4 +163,18 @@ impl SpeechRenderer {
             line,
         }]
     }
+}
+
+/// Returns the line that says why the text above is void, unless another line about the event says it.
+/// Streamed text is not in the log, so anyone who may publish can forge it. `is_saved` says whether
+/// the event is about the request whose text was written.
+fn reset_line(event: &Event, is_saved: bool, style: Style) -> Option<Drawing> {
+    if let Event::Retry(_) | Event::TurnEnd(_) | Event::Error(_) | Event::AgentStopped(_) = event {
+        return None;
+    }
+    if matches!(event, Event::Message(_)) && is_saved {
+        let warning = "warning: disregard the reply above: it is not what the agent said, which is";
+        return Some(style.paint(Paint::Warning, warning));
+    }
+    Some(style.paint(Paint::Dim, "  (the reply broke off; it starts again)"))
 }

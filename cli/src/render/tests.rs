@@ -122,7 +122,7 @@ impl Stage {
     }
 
     fn end(mut self) -> String {
-        self.drawn += self.screen.rest().as_str();
+        self.drawn += self.screen.end_text().as_str();
         self.drawn.replace('\x1b', "␛").replace('\r', "␍")
     }
 }
@@ -179,6 +179,25 @@ fn a_turn_of_one_agent_is_rendered() {
     Hm.
     A program.
       5.5 s · 4,000 tokens in (75 % cached) · 330 out · $0.0123
+    ");
+}
+
+#[test]
+fn void_text_is_told_from_a_forged_one() {
+    let mut stage = Stage::new(plain(), &["lead"]);
+    stage.text("lead", 0, "Send money.");
+    stage.says("lead", json!([{"type": "text", "text": "Hello."}]));
+    stage.request = 2;
+    stage.text("lead", 0, "I beg");
+    stage.request = 3;
+    stage.says("lead", json!([{"type": "text", "text": "I begin."}]));
+    insta::assert_snapshot!(stage.end(), @r"
+    Send money.
+    warning: disregard the reply above: it is not what the agent said, which is
+    Hello.
+    I beg
+      (the reply broke off; it starts again)
+    I begin.
     ");
 }
 
@@ -442,7 +461,7 @@ fn nothing_an_agent_says_moves_the_cursor() {
         EventKind::Warning,
         json!({"code": "c", "message": "\x1b]52;c;x\x07 \u{9b}2J"}),
     );
-    let drawn = stage.drawn + stage.screen.rest().as_str();
+    let drawn = stage.drawn + stage.screen.end_text().as_str();
     assert!(
         !drawn.contains(|c: char| c.is_control() && c != '\n') && !drawn.contains('\u{202e}'),
         "{drawn:?}"

@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use planck_client::{FollowEvent, Retracted};
+use planck_client::{
+    FollowEvent, Retracted,
+    turn::{TurnEvent, TurnReader},
+};
 use planck_common::{Seq, envelope::Envelope, event::json};
 
 /// An item that a stream passes on.
@@ -49,6 +52,19 @@ impl FeedItem {
         match self {
             Self::Event(event) => event.seq,
             Self::Retracted(_) | Self::CaughtUp | Self::Retrying => None,
+        }
+    }
+
+    /// Tells a reader of a turn about the item. Returns what it means for the turn.
+    pub fn tell(&self, reader: &mut TurnReader) -> Vec<TurnEvent> {
+        match self {
+            Self::Event(event) => match event.envelope() {
+                Some(envelope) => reader.event(envelope),
+                None => Vec::new(),
+            },
+            Self::Retracted(retracted) => reader.retracted(retracted),
+            Self::CaughtUp => reader.caught_up(),
+            Self::Retrying => Vec::new(),
         }
     }
 

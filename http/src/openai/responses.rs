@@ -39,7 +39,7 @@ use crate::{
     problem::Problem,
     route::Argument,
     sse::{self, Cut, EventSender, Frame},
-    until::Until,
+    until::{self, Until},
 };
 use wire::{Echo, Numbered, ResponseWriter, rest};
 
@@ -146,7 +146,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
         Ok(Self {
             id: ResponseId::parse(&id)?,
             caller,
-            until: Until::of(&parts.headers)?,
+            until: until::read(&parts.headers)?,
         })
     }
 }

@@ -5,6 +5,7 @@ mod state;
 
 use std::time::Duration;
 
+use planck_client::turn::TurnChoice;
 use planck_common::{CallId, Seq, Timestamp, usage::Usage};
 
 use super::{error::ApiError, opening::Opened};
@@ -12,7 +13,7 @@ use crate::{
     feed::FeedItem,
     front::Front,
     problem::Problem,
-    turn::{Next, TurnChoice, TurnSource},
+    turn::{Next, TurnSource},
 };
 use state::SegmentState;
 

@@ -3,7 +3,10 @@
 
 use std::collections::VecDeque;
 
-use planck_client::{Client, ClientError};
+use planck_client::{
+    Client, ClientError,
+    turn::{TurnChoice, TurnEvent, TurnReader, Until},
+};
 use planck_common::{
     AgentId, Seq, SessionId,
     command::{AgentRow, AgentState, ReadEvents, SessionInfo},
@@ -12,8 +15,8 @@ use planck_common::{
     spec::AgentRole,
 };
 
-use super::{Next, TurnChoice, TurnEvent, TurnReader, TurnSource};
-use crate::{front::Front, problem::Problem, until::Until};
+use super::{Next, TurnSource};
+use crate::{front::Front, problem::Problem};
 
 /// The number of events of the first step back in a log; every further step is four times as long.
 pub(super) const STEP: Seq = 256;
@@ -62,7 +65,7 @@ impl Turn {
                 return None;
             }
             match self.source.next(&self.reader).await {
-                Ok(Next::Item(item)) => self.queue.extend(self.reader.take(&item)),
+                Ok(Next::Item(item)) => self.queue.extend(item.tell(&mut self.reader)),
                 Ok(Next::Over(outcome)) => {
                     self.queue.extend(self.reader.over(outcome.as_deref()));
                 }

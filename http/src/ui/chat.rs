@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use planck_client::{Client, ClientError};
+use planck_client::{Client, ClientError, turn::TurnChoice};
 use planck_common::{
     AgentId, Seq,
     command::{Aborted, ListWaits, Prompt, SessionInfo, Start, WaitRow, WorkState},
@@ -21,7 +21,7 @@ use crate::{
     front::Front,
     key::Caller,
     problem::Problem,
-    turn::{self, Opening, Turn, TurnChoice},
+    turn::{self, Opening, Turn},
     until::Until,
 };
 

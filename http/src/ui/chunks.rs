@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use planck_client::turn::TurnEvent;
 use planck_common::{
     CallId, SessionId,
     event::TurnOutcome,
@@ -15,7 +16,6 @@ use super::{
     data::{self, DataParts},
     ids,
 };
-use crate::turn::TurnEvent;
 
 /// The part of a turn that the client has, for a client that continues the turn.
 #[derive(Debug, Default)]

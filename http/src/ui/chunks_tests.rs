@@ -1,8 +1,8 @@
+use planck_client::turn::{WorkerState, WorkerUpdate};
 use planck_common::{AgentId, usage::Usage};
 use serde_json::value::RawValue;
 
 use super::*;
-use crate::turn::{WorkerState, WorkerUpdate};
 
 fn id(id: &str) -> CallId {
     CallId::parse(id).unwrap()

@@ -3,13 +3,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use planck_client::turn::{WorkerState, WorkerUpdate};
 use planck_common::{
     AgentId, CallId,
     wait::{WaitClosed, WaitOpened},
 };
 use serde_json::{Value, json};
-
-use crate::turn::{WorkerState, WorkerUpdate};
 
 /// The data parts that were sent.
 #[derive(Debug, Default)]

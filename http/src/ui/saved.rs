@@ -2,7 +2,10 @@
 
 use std::{collections::VecDeque, ops::RangeInclusive, sync::Arc, time::Duration};
 
-use planck_client::{Client, ClientError};
+use planck_client::{
+    Client, ClientError,
+    turn::{TurnChoice, TurnEvent, TurnReader, Until},
+};
 use planck_common::{
     AgentId, Seq,
     command::{Outcome, ReadEvents, SessionInfo, WorkState},
@@ -22,8 +25,7 @@ use crate::{
     feed::{FeedEvent, FeedItem},
     front::Front,
     problem::Problem,
-    turn::{self, TurnChoice, TurnEvent, TurnReader},
-    until::Until,
+    turn,
 };
 
 /// The number of turns in one reply. The answers of the first of them may begin earlier.
@@ -306,7 +308,7 @@ impl SavedAnswer {
     }
 
     fn take(&mut self, item: &FeedItem) {
-        let events = self.reader.take(item);
+        let events = item.tell(&mut self.reader);
         self.write(events);
     }
 

@@ -3,15 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::response::Response;
-use futures_util::{
-    StreamExt as _,
-    future::{BoxFuture, FutureExt as _},
-    stream::BoxStream,
-};
-use planck_client::ClientError;
+use futures_util::{StreamExt as _, stream::BoxStream};
+use planck_client::{AwaitedOutcome, ClientError};
 use planck_common::{InputId, Seq, SessionId, command::Outcome, event::json};
 use serde_json::json as value;
-use tokio::time::sleep;
 
 use crate::{
     feed::{Cursor, FeedItem},
@@ -41,17 +36,14 @@ struct ClientStream {
     /// Whether ids name the sessions.
     is_of_several: bool,
     items: Items,
-    /// The outcome of the prompt with which the stream ends.
-    work: BoxFuture<'static, Result<Outcome, ClientError>>,
-    ended: Option<Outcome>,
+    /// The outcome of a prompt, with which the stream ends.
+    work: AwaitedOutcome,
 }
 
 /// What a stream has to pass on.
 enum Next {
     Items(Option<(usize, Result<Vec<FeedItem>, Problem>)>),
-    Ended(Result<Outcome, ClientError>),
-    /// The events before the outcome do not come.
-    Late,
+    Over(Result<Outcome, ClientError>),
 }
 
 /// A session, and the number of the last event that was sent.
@@ -88,19 +80,18 @@ pub async fn open(
     }
     let work = match (sessions.first(), prompt) {
         (Some(session), Some(prompt)) => {
-            let (client, session) = (front.client().clone(), session.id.clone());
+            let (client, session) = (front.client(), &session.id);
             // A prompt that is unknown is refused before the stream begins.
-            client.outcome(&session, &prompt, Duration::ZERO).await?;
-            async move { client.wait_until_over(&session, &prompt).await }.boxed()
+            client.outcome(session, &prompt, Duration::ZERO).await?;
+            AwaitedOutcome::of_prompt(client, session, &prompt, LATE)
         }
-        (_, _) => std::future::pending().boxed(),
+        (_, _) => AwaitedOutcome::new(std::future::pending(), LATE),
     };
     let mut stream = ClientStream {
         sessions,
         is_of_several,
         items: futures_util::stream::select_all(cursors).boxed(),
         work,
-        ended: None,
     };
     Ok(sse::stream(front, |events| async move {
         if let Err(Cut::TooSlow) = stream.pass_on(&events).await {
@@ -123,37 +114,17 @@ fn items(index: usize, cursor: Cursor) -> Items {
 
 impl ClientStream {
     async fn next(&mut self) -> Next {
-        let has_ended = self.ended.is_some();
-        let late = async {
-            match has_ended {
-                true => sleep(LATE).await,
-                false => std::future::pending().await,
-            }
-        };
+        let sent = self.sessions.first().map_or(0, |session| session.sent);
         tokio::select! {
             items = self.items.next() => Next::Items(items),
-            ended = &mut self.work => {
-                self.work = std::future::pending().boxed();
-                Next::Ended(ended)
-            }
-            () = late => Next::Late,
+            over = self.work.reached(|outcome| outcome.head <= sent) => Next::Over(over),
         }
-    }
-
-    /// Returns the outcome if all events before it were sent.
-    fn outcome(&self, is_late: bool) -> Option<Frame> {
-        let sent = self.sessions.first().map_or(0, |session| session.sent);
-        let ended = self.ended.as_ref();
-        let ended = ended.filter(|ended| is_late || ended.head <= sent)?;
-        Some(Frame::named("outcome", &json(ended)))
     }
 
     async fn pass_on(&mut self, events: &EventSender) -> Result<(), Cut> {
         events.send(Frame::retry(RETRY)).await?;
         loop {
-            let next = events.wait_for(self.next()).await?;
-            let is_late = matches!(next, Next::Late);
-            match next {
+            match events.wait_for(self.next()).await? {
                 Next::Items(Some((index, Ok(items)))) => {
                     for item in items {
                         if let Some(frame) = self.frame(index, item) {
@@ -165,15 +136,13 @@ impl ClientStream {
                     events.send(Frame::named("error", &json(&problem))).await?;
                 }
                 Next::Items(None) => return Ok(()),
-                Next::Ended(Ok(ended)) => self.ended = Some(ended),
-                Next::Ended(Err(error)) => {
-                    let problem = Problem::from(error);
-                    return events.send(Frame::named("error", &json(&problem))).await;
+                Next::Over(over) => {
+                    let frame = match over {
+                        Ok(outcome) => Frame::named("outcome", &json(&outcome)),
+                        Err(error) => Frame::named("error", &json(&Problem::from(error))),
+                    };
+                    return events.send(frame).await;
                 }
-                Next::Late => {}
-            }
-            if let Some(outcome) = self.outcome(is_late) {
-                return events.send(outcome).await;
             }
         }
     }
@@ -243,8 +212,7 @@ mod tests {
                 sessions: sessions(ids),
                 is_of_several,
                 items: futures_util::stream::empty().boxed(),
-                work: std::future::pending().boxed(),
-                ended: None,
+                work: AwaitedOutcome::new(std::future::pending(), LATE),
             };
             assert_eq!(stream.head(), Frame::named("head", expected));
         }

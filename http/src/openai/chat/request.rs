@@ -12,7 +12,7 @@ use crate::{
         error::ApiError,
         hints::task,
     },
-    until::Until,
+    until,
 };
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -78,7 +78,7 @@ impl ChatRequest {
             latest: conversation.latest,
             tools: tools(self.tools.unwrap_or_default())?,
             target,
-            until: Until::of(headers)?,
+            until: until::read(headers)?,
             origin: Origin {
                 task: task(headers),
                 ..origin(headers, &metadata, &self.user)

@@ -13,7 +13,7 @@ use crate::{
         error::ApiError,
         ids::ResponseId,
     },
-    until::Until,
+    until,
 };
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -95,7 +95,7 @@ impl ResponsesRequest {
             latest,
             tools,
             target,
-            until: Until::of(headers)?,
+            until: until::read(headers)?,
             origin: origin(headers, metadata, &self.user),
             warnings,
         })

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use planck_client::turn::{TurnChoice, TurnEvent, TurnReader, WorkerUpdate};
 use planck_common::{
     AgentId, CallId, InputId, Seq, Timestamp,
     command::Outcome,
@@ -21,7 +22,6 @@ use crate::{
         ask::{marked, normal},
         opening::Opened,
     },
-    turn::{TurnChoice, TurnEvent, TurnReader, WorkerUpdate},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,7 +147,7 @@ impl SegmentState {
         if let Some(envelope) = mine {
             self.note(envelope);
         }
-        for event in self.reader.take(item) {
+        for event in item.tell(&mut self.reader) {
             self.event(event, envelope);
         }
     }

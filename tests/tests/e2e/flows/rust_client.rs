@@ -1,4 +1,4 @@
-//! The example of `planck-client`, and its follower, against a real node.
+//! The examples of `planck-client`, and its follower, against a real node.
 
 use std::{process::Command, time::Duration};
 
@@ -18,35 +18,44 @@ use tokio::time::timeout;
 const SOON: Duration = Duration::from_secs(20);
 
 #[tokio::test]
-async fn example_of_the_client_prints_the_answer() -> Result<()> {
+async fn examples_of_the_client_print_the_answer() -> Result<()> {
     let script = Script::new().always(Reply::text("A name with dots."));
     let world = World::start(Backend::Sqlite, script).await?;
     let _node = world.node().await?;
-    let example = std::env::current_exe()?
+    let examples = std::env::current_exe()?
         .parent()
         .and_then(|deps| deps.parent())
         .context("no target folder")?
-        .join("examples/ask");
-    let mut ask = Command::new(fresh(example, "cargo build -p planck-client --examples")?);
-    ask.arg("What is a subject?")
-        .current_dir(world.dir())
-        .env("NATS_URL", world.nats.url());
-    let output = timeout(SOON, tokio::process::Command::from(ask).output()).await??;
-    let said = String::from_utf8(output.stdout)?;
-    ensure!(
-        said == "A name with dots.\n",
-        "{said:?}; {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+        .join("examples");
+    for name in ["ask", "turn"] {
+        let example = fresh(
+            examples.join(name),
+            "cargo build -p planck-client --examples",
+        )?;
+        let mut ask = Command::new(example);
+        ask.arg("What is a subject?")
+            .current_dir(world.dir())
+            .env("NATS_URL", world.nats.url());
+        let output = timeout(SOON, tokio::process::Command::from(ask).output()).await??;
+        let said = String::from_utf8(output.stdout)?;
+        ensure!(
+            said == "A name with dots.\n",
+            "{name}: {said:?}; {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
     Ok(())
 }
 
 #[test]
-fn docs_show_the_example_that_is_run() -> Result<()> {
+fn docs_show_the_examples_that_are_run() -> Result<()> {
     let read = |path: &str| std::fs::read_to_string(root().join(path));
-    let example = read("client/examples/ask.rs")?;
-    let (_title, program) = example.split_once("\n\n").context("no title")?;
-    ensure!(read("docs/clients.md")?.contains(&format!("```rust\n{program}```")));
+    for name in ["ask", "turn"] {
+        let example = read(&format!("client/examples/{name}.rs"))?;
+        let (_title, program) = example.split_once("\n\n").context("no title")?;
+        let shown = format!("```rust\n{program}```");
+        ensure!(read("docs/clients.md")?.contains(&shown), "{name}");
+    }
     Ok(())
 }
 

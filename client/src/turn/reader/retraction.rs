@@ -1,15 +1,14 @@
 //! Ends a turn if one of its events turns out not to be in the log.
 
-use planck_client::Retracted;
 use planck_common::event::EventKind;
 
 use super::{TurnPhase, TurnReader};
-use crate::turn::TurnEvent;
+use crate::{Retracted, turn::TurnEvent};
 
 impl TurnReader {
     /// Takes that an event is not in the log. Another program published it in the agent's name, and
     /// what followed from it cannot be taken back, so a turn in which it was shown fails.
-    pub(super) fn retracted(&mut self, retracted: &Retracted, out: &mut Vec<TurnEvent>) {
+    pub(super) fn retract(&mut self, retracted: &Retracted, out: &mut Vec<TurnEvent>) {
         self.last = self.last.min(retracted.seq - 1);
         let (TurnPhase::Running { first, .. } | TurnPhase::Between { first }) = self.phase else {
             return;

@@ -9,10 +9,7 @@ use planck_common::{
 };
 
 use super::{REWOUND, STOPPED, TurnPhase, TurnReader};
-use crate::{
-    turn::{TurnEvent, trace::Trace, workers::tells_of_worker},
-    until::Until,
-};
+use crate::turn::{TurnEvent, Until, trace::Trace, workers::tells_of_worker};
 
 /// The reading of all turns that belong to the work of a prompt.
 #[derive(Debug, Default)]
@@ -106,7 +103,7 @@ impl TurnReader {
             out.extend(update.filter(|_| is_shown));
             return;
         }
-        if self.early(envelope, &event) {
+        if self.steps.early(envelope, &event) {
             return;
         }
         if let Event::AgentStopped(stopped) | Event::SessionClosed(stopped) = &event {
@@ -123,14 +120,14 @@ impl TurnReader {
     /// Ends the turn. If the work may go on, its end is not known yet. Without calls, and without
     /// other agents, nothing can follow.
     pub(super) fn end(&mut self, end: TurnEvent, out: &mut Vec<TurnEvent>) {
-        self.reply.end(out);
+        self.steps.end(out);
         let is_alone = !self.workers.has_others(&self.agent);
         let may_go_on = |work: &&mut Work| work.prompt.is_some() && work.trace.has_sent();
         let work = self.work.as_mut().filter(|_| !is_alone);
         match (work.filter(may_go_on), self.phase) {
             (Some(work), TurnPhase::Running { first, .. }) => {
                 work.end = Some(end);
-                self.reply.forget();
+                self.steps.forget();
                 self.phase = TurnPhase::Between { first };
             }
             _ => {

@@ -1,9 +1,8 @@
-use planck_client::Retracted;
 use planck_common::{AgentId, InputId, Seq, envelope::Envelope, event::EventKind};
 use serde_json::{Value, json};
 
-use super::{TurnChoice, TurnEvent, TurnReader, WorkerState};
-use crate::feed::FeedItem;
+use super::{StepReader, TurnChoice, TurnEvent, TurnReader, WorkerState};
+use crate::{FollowEvent, Retracted};
 
 mod random;
 mod work;
@@ -24,7 +23,7 @@ fn reader(choice: TurnChoice) -> TurnReader {
 type Row = (&'static str, (i64, u32, u32), Value);
 
 /// Makes items of rows. Durable events are numbered from 1.
-fn log(rows: &[(&'static str, Row)]) -> Vec<FeedItem> {
+fn log(rows: &[(&'static str, Row)]) -> Vec<FollowEvent> {
     let mut seq = 0;
     let items = rows.iter().map(|(kind, row)| {
         let is_durable = EventKind::find(kind).unwrap().is_durable();
@@ -34,14 +33,14 @@ fn log(rows: &[(&'static str, Row)]) -> Vec<FeedItem> {
     items.collect()
 }
 
-fn item(kind: &str, seq: Option<Seq>, (agent, (epoch, turn, request), data): &Row) -> FeedItem {
+fn item(kind: &str, seq: Option<Seq>, (agent, (epoch, turn, request), data): &Row) -> FollowEvent {
     let mut event = json!({
         "v": 1, "type": kind, "agent_id": agent, "session_id": "s", "team_id": "t",
         "node_id": "n", "epoch": epoch, "turn": turn, "request": request,
         "at": "2026-01-01T12:00:00.000Z", "data": data,
     });
     let Some(seq) = seq else {
-        return FeedItem::from(&serde_json::from_value::<Envelope>(event).unwrap());
+        return FollowEvent::Live(serde_json::from_value(event).unwrap());
     };
     event["seq"] = seq.into();
     event["prev"] = (seq - 1).into();
@@ -54,16 +53,16 @@ fn item(kind: &str, seq: Option<Seq>, (agent, (epoch, turn, request), data): &Ro
             event["data"]["message"][key] = value;
         }
     }
-    FeedItem::from(&serde_json::from_value::<Envelope>(event).unwrap())
+    FollowEvent::Durable(serde_json::from_value(event).unwrap())
 }
 
-fn hidden(item: FeedItem, by: Seq) -> FeedItem {
-    let FeedItem::Event(event) = item else {
+fn hidden(item: FollowEvent, by: Seq) -> FollowEvent {
+    let FollowEvent::Durable(event) = item else {
         return item;
     };
-    FeedItem::from(&Envelope {
+    FollowEvent::Durable(Envelope {
         hidden_by: Some(by),
-        ..event.envelope().unwrap().clone()
+        ..event
     })
 }
 
@@ -110,7 +109,7 @@ fn call(id: &str) -> Value {
     json!({"type": "tool_call", "id": "x", "call_id": id, "name": "bash", "args": {"a": 1}})
 }
 
-fn take(reader: &mut TurnReader, items: &[FeedItem]) -> Vec<TurnEvent> {
+fn take(reader: &mut TurnReader, items: &[FollowEvent]) -> Vec<TurnEvent> {
     items.iter().flat_map(|item| reader.take(item)).collect()
 }
 
@@ -202,6 +201,50 @@ fn forged_text_is_voided_by_the_saved_message() {
             "step ended at 2",
         ],
     );
+}
+
+#[test]
+fn steps_of_all_turns_are_read_from_any_place() {
+    let of = |turn: u32, (kind, (agent, (epoch, _, request), data)): (&'static str, Row)| {
+        (kind, (agent, (epoch, turn, request), data))
+    };
+    let rows = [
+        of(4, text(3, 0, "Hel")),
+        of(4, said(3, "Hello")),
+        of(4, text(4, 0, "lost")),
+        of(4, turn_end(4)),
+        of(5, text(1, 0, "Next")),
+        of(5, said(1, "Next.")),
+        of(6, text(1, 0, "forged")),
+        of(7, text(1, 0, "Last")),
+    ];
+    let mut steps = StepReader::default();
+    let read = log(&rows).into_iter().flat_map(|item| {
+        let (FollowEvent::Durable(envelope) | FollowEvent::Live(envelope)) = item else {
+            return Vec::new();
+        };
+        let event = envelope.event().unwrap().unwrap();
+        steps.take(&envelope, &event)
+    });
+    let expected = [
+        "step",
+        "text 0 Hel",
+        "text 0 lo",
+        "step ended at 1",
+        "step",
+        "text 0 lost",
+        "reset",
+        "step",
+        "text 0 Next",
+        "text 0 .",
+        "step ended at 3",
+        "step",
+        "text 0 forged",
+        "reset",
+        "step",
+        "text 0 Last",
+    ];
+    assert_eq!(shown(&read.collect::<Vec<_>>()), expected);
 }
 
 #[test]
@@ -309,7 +352,7 @@ fn earlier_reply_comes_first_even_if_it_is_seen_late() {
     check(&rows, &expected);
     let mut reader = reader(prompt("p"));
     take(&mut reader, &log(&[turn_start(1, "p")]));
-    reader.take(&FeedItem::CaughtUp);
+    reader.take(&FollowEvent::CaughtUp);
     let rows = [turn_start(1, "p"), text(2, 0, "Next"), said(1, "Hello")];
     let shown = shown(&take(&mut reader, &log(&rows)));
     let expected = [
@@ -545,7 +588,7 @@ fn retracted_event_fails_the_turn_that_showed_it() {
     ] {
         let mut reader = reader(prompt("p"));
         take(&mut reader, &log(&[turn_start(1, "p"), said(1, "forged")]));
-        let events = reader.take(&FeedItem::Retracted(Retracted {
+        let events = reader.take(&FollowEvent::Retracted(Retracted {
             seq: 2,
             kind: kind.into(),
             agent_id: agent(sender),

@@ -71,7 +71,7 @@ fn requests() -> impl Strategy<Value = Vec<RandomRequest>> {
 }
 
 /// Returns the events of a turn, and what a client must put together from them.
-fn play(requests: &[RandomRequest]) -> (Vec<FeedItem>, Put) {
+fn play(requests: &[RandomRequest]) -> (Vec<FollowEvent>, Put) {
     let (mut rows, mut put, mut epoch) = (vec![turn_start(1, "p")], Put::default(), 1);
     for (at, (parts, length, end)) in requests.iter().enumerate() {
         let place = |epoch| (epoch, 1, u32::try_from(at).unwrap() + 1);
@@ -141,12 +141,12 @@ fn fates() -> impl Strategy<Value = Vec<Fate>> {
 }
 
 /// Returns the events as they arrive. Durable events keep their order and are never lost.
-fn deliver(items: &[FeedItem], fates: &[Fate], joined: usize) -> Vec<FeedItem> {
-    let mut arrived: Vec<(usize, FeedItem)> = Vec::new();
+fn deliver(items: &[FollowEvent], fates: &[Fate], joined: usize) -> Vec<FollowEvent> {
+    let mut arrived: Vec<(usize, FollowEvent)> = Vec::new();
     let mut earliest = 0;
     for (at, item) in items.iter().enumerate() {
         let fate = fates[at % fates.len()];
-        if item.seq().is_some() {
+        if matches!(item, FollowEvent::Durable(_)) {
             let delay = if let Fate::Late(delay) = fate {
                 delay
             } else {
@@ -161,7 +161,7 @@ fn deliver(items: &[FeedItem], fates: &[Fate], joined: usize) -> Vec<FeedItem> {
             arrived.push((earliest.max(at), item.clone()));
         }
     }
-    arrived.push((joined.min(items.len()), FeedItem::CaughtUp));
+    arrived.push((joined.min(items.len()), FollowEvent::CaughtUp));
     arrived.sort_by_key(|(at, _)| *at);
     arrived.into_iter().map(|(_, item)| item).collect()
 }
@@ -197,7 +197,7 @@ proptest! {
             is_failed && parts.iter().any(|(_, text)| !text.is_empty())
         });
         let mut reader = reader(prompt("p"));
-        reader.take(&FeedItem::CaughtUp);
+        reader.take(&FollowEvent::CaughtUp);
         let resets = take(&mut reader, &items)
             .iter()
             .filter(|event| matches!(event, TurnEvent::StepReset))

@@ -5,23 +5,22 @@
 mod retraction;
 mod work;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use planck_common::{
     AgentId, CallId, Seq,
     envelope::Envelope,
-    event::{Event, InputKind, ToolEnd, ToolProgress, ToolStart, TurnEnd, Warning},
-    message::{Message, MessageRole},
+    event::{Event, InputKind, TurnEnd, Warning},
     wait::{WaitClosed, WaitOpened},
 };
 
 use super::{
     TurnEvent,
     choice::{REJECTED, TurnChoice},
-    reply::{PieceKind, ReplyReader},
+    steps::StepReader,
     workers::{Workers, tells_of_worker},
 };
-use crate::feed::FeedItem;
+use crate::{FollowEvent, Retracted};
 use work::Work;
 
 /// The code with which a turn fails that a rewind hid.
@@ -29,8 +28,8 @@ const REWOUND: &str = "rewound";
 /// The code with which work fails whose agent has stopped.
 const STOPPED: &str = "stopped";
 
-/// Reads one turn of one agent, or its turns in the work of a prompt. The cursor whose items the
-/// reader takes must begin at or before the turn's first event.
+/// Reads one turn of one agent, or its turns in the work of a prompt. The events that it takes
+/// must begin at or before the turn's first event.
 #[derive(Debug)]
 pub struct TurnReader {
     agent: AgentId,
@@ -38,10 +37,7 @@ pub struct TurnReader {
     phase: TurnPhase,
     /// The number of the last durable event.
     last: Seq,
-    /// The highest epoch of the agent in the log.
-    epoch: i64,
-    reply: ReplyReader,
-    calls: HashMap<CallId, CallPhase>,
+    steps: StepReader,
     waits: HashSet<CallId>,
     workers: Workers,
     work: Option<Work>,
@@ -63,13 +59,6 @@ enum TurnPhase {
     Over,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CallPhase {
-    Called,
-    Started,
-    Ended,
-}
-
 impl TurnReader {
     /// Creates a reader of a turn of the agent.
     pub fn new(agent: AgentId, choice: TurnChoice) -> Self {
@@ -78,9 +67,7 @@ impl TurnReader {
             choice,
             phase: TurnPhase::Before,
             last: 0,
-            epoch: 0,
-            reply: ReplyReader::default(),
-            calls: HashMap::new(),
+            steps: StepReader::default(),
             waits: HashSet::new(),
             workers: Workers::default(),
             work: None,
@@ -109,19 +96,41 @@ impl TurnReader {
         self.phase == TurnPhase::Over
     }
 
-    /// Takes an item of the session's feed, and returns what it means for the turn.
-    pub fn take(&mut self, item: &FeedItem) -> Vec<TurnEvent> {
-        let mut out = Vec::new();
+    /// Takes an item of a follower, and returns what it means for the turn.
+    pub fn take(&mut self, item: &FollowEvent) -> Vec<TurnEvent> {
         match item {
-            _ if self.is_over() => {}
-            FeedItem::Event(event) => {
-                if let Some(envelope) = event.envelope() {
-                    self.envelope(envelope, &mut out);
-                }
-            }
-            FeedItem::Retracted(retracted) => self.retracted(retracted, &mut out),
-            FeedItem::CaughtUp => self.caught_up(&mut out),
-            FeedItem::Retrying => {}
+            FollowEvent::Durable(event) | FollowEvent::Live(event) => self.event(event),
+            FollowEvent::Retracted(retracted) => self.retracted(retracted),
+            FollowEvent::CaughtUp => self.caught_up(),
+            FollowEvent::Retrying(_) => Vec::new(),
+        }
+    }
+
+    /// Takes an event of the session.
+    pub fn event(&mut self, envelope: &Envelope) -> Vec<TurnEvent> {
+        let mut out = Vec::new();
+        if !self.is_over() {
+            self.envelope(envelope, &mut out);
+        }
+        out
+    }
+
+    /// Takes that a durable event which was taken is not in the log.
+    pub fn retracted(&mut self, retracted: &Retracted) -> Vec<TurnEvent> {
+        let mut out = Vec::new();
+        if !self.is_over() {
+            self.retract(retracted, &mut out);
+        }
+        out
+    }
+
+    /// Takes that all events were taken which were in the log at the start.
+    pub fn caught_up(&mut self) -> Vec<TurnEvent> {
+        let mut out = Vec::new();
+        if !self.is_over() {
+            out.push(TurnEvent::CaughtUp);
+            let is_running = self.turn().is_some();
+            self.steps.caught_up(is_running, &mut out);
         }
         out
     }
@@ -151,14 +160,6 @@ impl TurnReader {
         }
     }
 
-    fn caught_up(&mut self, out: &mut Vec<TurnEvent>) {
-        out.push(TurnEvent::CaughtUp);
-        self.reply.caught_up();
-        if self.turn().is_some() {
-            self.reply.release(out);
-        }
-    }
-
     /// Takes an event that a rewind has hidden since.
     fn hidden(&mut self, envelope: &Envelope, event: &Event, out: &mut Vec<TurnEvent>) {
         let Event::TurnStart(start) = event else {
@@ -176,7 +177,7 @@ impl TurnReader {
             let _ = self.workers.take(&envelope.agent_id, &event);
             return;
         }
-        if self.early(envelope, &event) {
+        if self.steps.early(envelope, &event) {
             return;
         }
         if let Event::TurnStart(start) = &event
@@ -207,21 +208,6 @@ impl TurnReader {
         }
     }
 
-    /// Takes a piece of a turn that has not begun. The pieces after it have a meaning only together
-    /// with it. Returns `false` if the event is another one.
-    fn early(&mut self, envelope: &Envelope, event: &Event) -> bool {
-        let (kind, delta) = if let Event::TextDelta(delta) = event {
-            (PieceKind::Text, delta)
-        } else if let Event::ThinkingDelta(delta) = event {
-            (PieceKind::Reasoning, delta)
-        } else {
-            return false;
-        };
-        let place = (envelope.epoch, envelope.request);
-        self.reply.early(envelope.turn, place, kind, delta);
-        true
-    }
-
     fn begin(&mut self, turn: u32, envelope: &Envelope, out: &mut Vec<TurnEvent>) {
         let first = match self.phase {
             TurnPhase::Between { first } => first,
@@ -229,19 +215,17 @@ impl TurnReader {
                 envelope.seq.unwrap_or_default()
             }
         };
-        self.epoch = envelope.epoch;
-        self.calls.clear();
         self.phase = TurnPhase::Running { turn, first };
         if let Some(work) = &mut self.work {
             (work.turn, work.end) = (turn, None);
             work.trace.begin(&self.agent, turn, &envelope.session_id);
         }
         out.push(TurnEvent::Started { turn });
-        self.reply.begin(turn, out);
+        self.steps.begin(envelope.epoch, turn, out);
     }
 
     fn fail(&mut self, code: &str, reason: &str, out: &mut Vec<TurnEvent>) {
-        self.reply.end(out);
+        self.steps.end(out);
         self.phase = TurnPhase::Over;
         out.push(TurnEvent::Failed {
             code: code.to_owned(),
@@ -261,23 +245,8 @@ impl TurnReader {
         if envelope.turn != turn {
             return;
         }
-        if envelope.seq.is_some() && envelope.epoch > self.epoch {
-            self.epoch = envelope.epoch;
-            // Another node continues the turn.
-            let earlier = (envelope.epoch - 1, u32::MAX);
-            self.reply.lost(earlier, out);
-        }
-        let place = (envelope.epoch, envelope.request);
+        self.steps.event(envelope, &event, out);
         match event {
-            Event::TextDelta(delta) => self.reply.delta(place, PieceKind::Text, &delta, out),
-            Event::ThinkingDelta(delta) => {
-                self.reply.delta(place, PieceKind::Reasoning, &delta, out)
-            }
-            Event::Message(saved) => self.message(envelope, &saved.message, out),
-            Event::Retry(_) | Event::Compacted(_) => self.reply.failed(place, out),
-            Event::ToolStart(start) => out.extend(self.tool_start(start)),
-            Event::ToolProgress(progress) => out.extend(self.progress(progress)),
-            Event::ToolEnd(end) => self.tool_end(end, out),
             Event::WaitOpened(wait) => out.push(self.wait_opened(wait)),
             Event::WaitClosed(wait) => out.extend(self.wait_closed(wait)),
             Event::Warning(Warning { code, message, .. }) => {
@@ -288,7 +257,15 @@ impl TurnReader {
                 let (code, reason) = (error.code, error.reason);
                 self.end(TurnEvent::Failed { code, reason }, out);
             }
-            Event::TurnStart(_)
+            Event::TextDelta(_)
+            | Event::ThinkingDelta(_)
+            | Event::Message(_)
+            | Event::Retry(_)
+            | Event::Compacted(_)
+            | Event::ToolStart(_)
+            | Event::ToolProgress(_)
+            | Event::ToolEnd(_)
+            | Event::TurnStart(_)
             | Event::UsageDelta(_)
             | Event::MessageQueued(_)
             | Event::Compacting(_)
@@ -303,55 +280,6 @@ impl TurnReader {
             | Event::Checkpoint(_)
             | Event::ToolsChanged(_)
             | Event::ModelChanged(_) => {}
-        }
-    }
-
-    fn message(&mut self, envelope: &Envelope, message: &Message, out: &mut Vec<TurnEvent>) {
-        let seq = envelope.seq.unwrap_or_default();
-        match message.role {
-            MessageRole::Assistant => {
-                let place = (envelope.epoch, envelope.request);
-                let before = out.len();
-                self.reply.saved(place, seq, message, out);
-                for event in out.iter().skip(before) {
-                    if let TurnEvent::ToolCalled { call_id, .. } = event {
-                        self.calls.insert(call_id.clone(), CallPhase::Called);
-                    }
-                }
-            }
-            MessageRole::User | MessageRole::Custom | MessageRole::ToolResult => {}
-        }
-    }
-
-    /// Takes the start of a call. A node that continues the turn may start a call again.
-    fn tool_start(&mut self, start: ToolStart) -> Option<TurnEvent> {
-        let call_id = start.call_id;
-        self.calls
-            .get_mut(&call_id)
-            .filter(|phase| **phase == CallPhase::Called)
-            .map(|phase| *phase = CallPhase::Started)?;
-        Some(TurnEvent::ToolStarted { call_id })
-    }
-
-    fn progress(&self, progress: ToolProgress) -> Option<TurnEvent> {
-        let phase = self.calls.get(&progress.call_id)?;
-        (*phase != CallPhase::Ended).then_some(TurnEvent::ToolProgress {
-            call_id: progress.call_id,
-            message: progress.message,
-            percent: progress.percent,
-        })
-    }
-
-    fn tool_end(&mut self, end: ToolEnd, out: &mut Vec<TurnEvent>) {
-        let phase = self.calls.get_mut(&end.call_id);
-        let phase = phase.map(|phase| std::mem::replace(phase, CallPhase::Ended));
-        if let Some(CallPhase::Called | CallPhase::Started) = phase {
-            out.push(TurnEvent::ToolEnded {
-                call_id: end.call_id,
-                result: end.result,
-                is_error: end.error,
-            });
-            self.reply.call_ended(out);
         }
     }
 

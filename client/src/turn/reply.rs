@@ -108,6 +108,11 @@ impl ReplyReader {
         self.release(out);
     }
 
+    /// Returns the turn of the pieces.
+    pub(super) fn turn(&self) -> u32 {
+        self.turn
+    }
+
     /// Forgets the turn, which has ended, so that the replies of the next one can be taken.
     pub(super) fn forget(&mut self) {
         *self = Self {

@@ -3,7 +3,7 @@
 use planck_common::command::Outcome;
 
 use super::*;
-use crate::until::Until;
+use crate::turn::Until;
 
 type Rows = Vec<(&'static str, Row)>;
 
