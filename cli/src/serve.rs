@@ -1,6 +1,7 @@
 //! The commands `planck serve` and `planck serve key`.
 
 pub mod own_key;
+mod probes;
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -11,8 +12,10 @@ use planck_common::{allowed_hosts::AllowedHosts, command::MOST_BY};
 use planck_http::{
     AllowedNames, Front, FrontOptions, Key, KeyHash, Keys, MetricsText, Role, StartDefaults,
 };
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+use probes::FrontOnly;
 
 use super::{
     connect,
@@ -26,6 +29,10 @@ use planck_bus::SocketServer;
 use planck_client::Client;
 use planck_node::config::{Config, KeyChoice, KeyEntry};
 use planck_node::node::{self, RunningNode};
+use planck_telemetry::{
+    metrics::Metrics,
+    vitals::{self, Vitals},
+};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -102,14 +109,17 @@ impl ServeArgs {
             return Err(usage("a front without a node needs a cluster; set NATS_URL").into());
         }
         let logs = Logs::start_of_front(&config)?;
-        let metrics = logs.metrics().map(|metrics| {
-            let metrics = Arc::clone(metrics);
-            MetricsText(Arc::new(move || metrics.text()))
-        });
-        let options = FrontOptions { metrics, ..options };
         let path = own_key.map_or_else(String::new, |key| format!("/#key={key}"));
         let shown = |address: SocketAddr| format!("the console is at http://{address}{path}\n");
-        let done = serve(&config, listen, options, self.front_only, shown).await;
+        let done = serve(
+            &config,
+            listen,
+            options,
+            self.front_only,
+            logs.metrics(),
+            shown,
+        )
+        .await;
         logs.end().await;
         done
     }
@@ -194,14 +204,11 @@ async fn serve(
     listen: SocketAddr,
     options: FrontOptions,
     front_only: bool,
+    metrics: Option<&Arc<Metrics>>,
     shown: impl FnOnce(SocketAddr) -> String,
 ) -> anyhow::Result<Exit> {
     let mut signals = node_command::Signals::listen()?;
     let bound = bind(listen, "http.listen").await?;
-    let admin = match config.http.admin_listen.address() {
-        Some(address) => Some(bind(address, "http.admin_listen").await?),
-        None => None,
-    };
     let running = match front_only {
         true => None,
         false => Some(Box::pin(node::open(config)).await?),
@@ -214,11 +221,15 @@ async fn serve(
     let commands = running
         .as_ref()
         .and_then(|running| for_commands(config, running));
-    let front = Front::new(client(config, running.as_ref()).await?, options);
+    let client = client(config, running.as_ref()).await?;
+    let alone: Arc<dyn Vitals> = Arc::new(FrontOnly(client.clone()));
+    if running.is_none() {
+        vitals::register(Arc::downgrade(&alone));
+    }
+    let front = front(client, options, metrics);
     let stop = CancellationToken::new();
     let address = bound.local_addr().unwrap_or(listen);
-    let mut listeners = vec![tokio::spawn(Arc::clone(&front).serve(bound, stop.clone()))];
-    listeners.extend(admin.map(|admin| tokio::spawn(front.serve_admin(admin, stop.clone()))));
+    let serving = tokio::spawn(front.serve(bound, stop.clone()));
     say(&shown(address))?;
     let done = match running {
         Some(running) => node_command::until_left(running, &mut signals, config).await,
@@ -229,10 +240,34 @@ async fn serve(
     };
     drop(commands);
     stop.cancel();
-    for listener in listeners {
-        ended(listener).await;
+    if let Err(error) = serving.await {
+        tracing::error!(%error, "the front failed");
     }
     done
+}
+
+/// Creates the front. The metrics of the process have what it counts.
+fn front(client: Client, options: FrontOptions, metrics: Option<&Arc<Metrics>>) -> Arc<Front> {
+    let text = metrics.map(|metrics| {
+        let metrics = Arc::clone(metrics);
+        MetricsText(Arc::new(move || metrics.text()))
+    });
+    let front = Front::new(
+        client,
+        FrontOptions {
+            metrics: text,
+            ..options
+        },
+    );
+    if let Some(metrics) = metrics {
+        let front = Arc::downgrade(&front);
+        metrics.add(move || {
+            front
+                .upgrade()
+                .map_or_else(String::new, |front| front.counted())
+        });
+    }
+    front
 }
 
 async fn bind(address: SocketAddr, key: &str) -> anyhow::Result<TcpListener> {
@@ -254,12 +289,6 @@ fn to_address(text: &str) -> Result<SocketAddr, String> {
         Ok(port) => format!("an IP address is missing; write 127.0.0.1:{port}"),
         Err(_) => "write an IP address with a port, like 127.0.0.1:8400".into(),
     })
-}
-
-async fn ended(listener: JoinHandle<()>) {
-    if let Err(error) = listener.await {
-        tracing::error!(%error, "a listener of the front failed");
-    }
 }
 
 /// Without NATS, lets commands that use the same store use the node in this process.

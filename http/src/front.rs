@@ -18,13 +18,13 @@ use super::{
     console,
     counters::FrontCounters,
     feed::{Feed, Feeds},
-    guard::{AllowedNames, guard, guard_probes},
+    guard::{AllowedNames, guard},
     health,
     key::{Caller, Keys, Role},
     openai, openapi,
     problem::Problem,
     route::Route,
-    server::{self, ADMIN_CONNECTIONS, ConnectionLimits},
+    server::{self, ConnectionLimits},
     ui, v1,
 };
 
@@ -69,7 +69,8 @@ impl StartDefaults {
     }
 }
 
-/// A function that returns the metrics of this process in Prometheus' text format.
+/// A function that returns the metrics of this process in Prometheus' text format, with those that the
+/// front [counts](Front::counted).
 #[derive(Clone)]
 pub struct MetricsText(pub Arc<dyn Fn() -> String + Send + Sync>);
 
@@ -145,21 +146,6 @@ impl Front {
         self.tasks.wait().await;
     }
 
-    /// Serves only the health and the metrics of the process, without keys.
-    pub async fn serve_admin(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
-        let routes = health::open_routes()
-            .layer(middleware::from_fn_with_state(
-                Arc::clone(&self),
-                guard_probes,
-            ))
-            .with_state(Arc::clone(&self));
-        let limits = ConnectionLimits {
-            all: ADMIN_CONNECTIONS,
-            keyless: ADMIN_CONNECTIONS,
-        };
-        server::serve(listener, routes, limits, stop).await;
-    }
-
     /// Returns all routes, behind the checks that every request passes.
     pub fn routes(self: &Arc<Self>) -> Router {
         let add = |router: Router<_>, route: Route| router.route(route.path, route.handler());
@@ -204,10 +190,17 @@ impl Front {
         &self.start
     }
 
-    /// Returns the metrics of the front and of its process.
+    /// Returns what the front counts, in Prometheus' text format.
+    pub fn counted(&self) -> String {
+        self.counters.text()
+    }
+
+    /// Returns the metrics of the process.
     pub(crate) fn metrics(&self) -> String {
-        let process = self.metrics.as_ref().map(|MetricsText(text)| text());
-        self.counters.text() + &process.unwrap_or_default()
+        match &self.metrics {
+            Some(MetricsText(text)) => text(),
+            None => self.counted(),
+        }
     }
 
     pub(crate) fn counters(&self) -> &Arc<FrontCounters> {

@@ -82,19 +82,6 @@ pub async fn guard(State(front): State<Arc<Front>>, mut request: Request, next: 
     response
 }
 
-/// Passes a request to the listener for operators on to its handler if the name of the host permits.
-pub async fn guard_probes(
-    State(front): State<Arc<Front>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    match host(&request) {
-        Ok(host) if front.names().hosts.allow_probe(host) => next.run(request).await,
-        Ok(host) => wrong_host(host).into_response(),
-        Err(problem) => problem.into_response(),
-    }
-}
-
 /// Returns the host that a request is for, which may be missing. With two of them, this front and a
 /// proxy before it could each check another one.
 fn host(request: &Request) -> Result<&str, Problem> {
@@ -163,11 +150,6 @@ mod tests {
         Client,
         bus::{MemoryBus, MemoryHub},
     };
-    use tokio::{
-        io::{AsyncReadExt as _, AsyncWriteExt as _},
-        net::{TcpListener, TcpStream},
-    };
-    use tokio_util::sync::CancellationToken;
     use tower::ServiceExt as _;
 
     use super::*;
@@ -221,41 +203,6 @@ mod tests {
                 "{origin}"
             );
         }
-    }
-
-    /// Everybody may read the metrics at the listener for operators, so the name of the host must tell a
-    /// page of a stranger from a scraper.
-    #[tokio::test]
-    async fn listener_for_operators_checks_the_host() {
-        let names = AllowedNames {
-            hosts: AllowedHosts(vec!["front.example.com".into()]),
-            ..AllowedNames::default()
-        };
-        let options = FrontOptions {
-            names,
-            ..FrontOptions::default()
-        };
-        let client = Client::over(Arc::new(MemoryBus::new(MemoryHub::new())));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let stop = CancellationToken::new();
-        let serving = tokio::spawn(Front::new(client, options).serve_admin(listener, stop.clone()));
-        for (host, status) in [
-            ("10.0.0.7:9465", "200"),
-            ("front:9465", "200"),
-            ("front.example.com", "200"),
-            ("evil.example.com:9465", "403"),
-            ("front\r\nhost: front", "400"),
-        ] {
-            let mut stream = TcpStream::connect(address).await.unwrap();
-            let request = format!("GET /metrics HTTP/1.0\r\nhost: {host}\r\n\r\n");
-            stream.write_all(request.as_bytes()).await.unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.unwrap();
-            assert!(answer.contains(&format!(" {status} ")), "{host}: {answer}");
-        }
-        stop.cancel();
-        serving.await.unwrap();
     }
 
     #[tokio::test]

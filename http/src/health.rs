@@ -18,20 +18,12 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// The path of the metrics, which the front answers on its own.
 pub const METRICS: &str = "/metrics";
 
-/// Returns the routes for the public listener, where the metrics need a key.
+/// Returns the routes. The metrics need a key, unlike those at `telemetry.listen`.
 pub fn routes() -> Router<Arc<Front>> {
     Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route(METRICS, require(Role::Observe, get(metrics)))
-}
-
-/// Returns the routes for a listener that only operators reach.
-pub fn open_routes() -> Router<Arc<Front>> {
-    Router::new()
-        .route("/livez", get(livez))
-        .route("/readyz", get(readyz))
-        .route(METRICS, get(metrics))
 }
 
 /// Returns whether a path needs no key, because load balancers have none.

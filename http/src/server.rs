@@ -25,8 +25,6 @@ use tokio::{
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// The maximum number of concurrent connections to the listener for operators.
-pub const ADMIN_CONNECTIONS: usize = 64;
 /// How long a client may take to send the head of a request, how long a connection may be idle between
 /// requests, and how long a client may read nothing of an answer.
 const SILENCE: Duration = Duration::from_secs(60);

@@ -8,6 +8,7 @@ mod text;
 mod watch;
 
 use std::{
+    fmt,
     sync::{Arc, LazyLock, OnceLock},
     time::Duration,
 };
@@ -44,10 +45,16 @@ pub fn meters() -> &'static Meters {
 }
 
 /// The metrics of a process, for the collector and for `/metrics`.
-#[derive(Debug)]
 pub struct Metrics {
     provider: SdkMeterProvider,
     scraped: Scraped,
+    added: OnceLock<Box<dyn Fn() -> String + Send + Sync>>,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
 }
 
 impl Metrics {
@@ -65,7 +72,14 @@ impl Metrics {
         Self {
             provider: builder.build(),
             scraped,
+            added: OnceLock::new(),
         }
+    }
+
+    /// Adds families that another part of the process counts, in the text format of Prometheus. Only
+    /// the first call has an effect.
+    pub fn add(&self, text: impl Fn() -> String + Send + Sync + 'static) {
+        let _is_first = self.added.set(Box::new(text));
     }
 
     /// Makes these metrics the ones that the process records. Only the first call in a process has
@@ -84,7 +98,8 @@ impl Metrics {
         if let Err(error) = self.scraped.collect(&mut found) {
             tracing::debug!(%error, "the metrics cannot be read");
         }
-        text::write(&found)
+        let added = self.added.get().map(|text| text());
+        text::write(&found) + &added.unwrap_or_default()
     }
 
     /// Sends the remaining data to the collector. Blocks until the data is sent or `deadline` has

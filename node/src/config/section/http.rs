@@ -7,16 +7,13 @@ section! {
     Http {
         /// The address at which the front listens. Beyond this machine it needs `http.keys`.
         listen: Listen = Listen::local(8400);
-        /// The address at which `/livez`, `/readyz` and `/metrics` are served without a key. Port 0
-        /// turns it off.
-        admin_listen: Listen = Listen::OFF;
         /// The keys of the callers, each with a name, a hash and a role: `observe`, `use` or
         /// `operate`. `planck serve key NAME` makes one. Unset: the front makes one key, which `planck
         /// serve key` prints. `none`: every program on this machine may do everything.
         keys: KeyChoice = KeyChoice::default();
         /// The names under which clients may address the front, besides `localhost` and IP
         /// addresses. Empty: with a list of keys any name, otherwise no other. Also the names of
-        /// `admin_listen` and `telemetry.listen`, which serve every name without a dot as well.
+        /// `telemetry.listen`, which serves every name without a dot as well.
         allowed_hosts: Vec<String> = Vec::new();
         /// The origins, such as `http://localhost:3000`, whose pages may use the front.
         allowed_origins: Vec<String> = Vec::new();

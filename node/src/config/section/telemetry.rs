@@ -19,8 +19,8 @@ section! {
         /// Whether traces contain instructions, messages, arguments and results of tools. Long ones
         /// are cut.
         content: bool = false;
-        /// The address at which `planck node` serves `/livez`, `/readyz` and `/metrics` over HTTP,
-        /// without authentication. Port 0 turns it off.
+        /// The address at which `planck node` and `planck serve` serve `/livez`, `/readyz` and
+        /// `/metrics` over HTTP, without authentication. Port 0 turns it off.
         listen: Listen = Listen::OFF;
         /// The older name of `telemetry.listen`, which takes precedence.
         metrics_address: Option<Listen> = None;
