@@ -5,6 +5,8 @@ use clap::{
     error::{ContextKind, ContextValue, Error, ErrorKind},
 };
 
+use planck_common::similar::nearest;
+
 use super::Planck;
 
 /// The hint for a word after `planck` that is not similar to any command. Such a word may be the
@@ -50,8 +52,7 @@ pub fn exit(error: Error) -> ! {
 }
 
 /// Adds a suggestion to the error. The measure of similarity in clap does not suggest `run` for
-/// `rnu`. This function finds commands that differ by a few swapped, wrong, missing or additional
-/// letters.
+/// `rnu`.
 fn with_suggestion(mut error: Error) -> Error {
     if let Some(hint) = from_elsewhere(&error) {
         error.remove(ContextKind::SuggestedSubcommand);
@@ -72,15 +73,11 @@ fn with_suggestion(mut error: Error) -> Error {
     };
     let planck = Planck::command();
     let command = command_of(&error, &planck);
-    let meant = command
-        .get_subcommands()
-        .map(|command| command.get_name().to_owned())
-        .filter(|name| strsim::osa_distance(word, name) <= 1 + name.len() / 5)
-        .min_by_key(|name| strsim::osa_distance(word, name));
-    let (kind, suggestion) = match meant {
+    let names = command.get_subcommands().map(Command::get_name);
+    let (kind, suggestion) = match nearest(word, names) {
         Some(name) => (
             ContextKind::SuggestedSubcommand,
-            ContextValue::Strings(vec![name]),
+            ContextValue::Strings(vec![name.to_owned()]),
         ),
         None if command.get_name() == planck.get_name() => (
             ContextKind::Suggested,
@@ -109,27 +106,6 @@ fn from_elsewhere(error: &Error) -> Option<&'static str> {
     let is_word = error.kind() == ErrorKind::UnknownArgument && !word.starts_with('-');
     let quotes = (command == "run" && is_word).then_some(QUOTES);
     known.map(|(.., hint)| *hint).or(quotes)
-}
-
-/// Returns the name that is most similar to a word, or `None` if none is similar enough.
-pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let names = names.into_iter();
-    let likely = names.map(|name| (strsim::jaro_winkler(name, word), name));
-    let likely = likely.filter(|(likeness, _)| *likeness > 0.8);
-    let nearest = likely.max_by(|(one, _), (other, _)| one.total_cmp(other));
-    nearest.map(|(_, name)| name)
-}
-
-/// Returns a question that names the most similar name, or another way out if none is similar enough.
-pub fn did_you_mean<'a>(
-    word: &str,
-    names: impl IntoIterator<Item = &'a str>,
-    otherwise: &str,
-) -> String {
-    match nearest(word, names) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => otherwise.to_owned(),
-    }
 }
 
 /// Returns the command whose subcommand is unknown, according to the usage line of the error.

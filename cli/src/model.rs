@@ -1,12 +1,14 @@
 //! The command `planck model ls`, and the models that a person may choose.
 
 use clap::Subcommand;
-use planck_common::command::{ChangeModel, ModelRow, Models};
+use planck_common::{
+    command::{ChangeModel, ModelRow, Models},
+    similar::did_you_mean,
+};
 
 use super::{
     connect::ConnectedClient,
     exit::{Exit, UsageError},
-    mistyped::did_you_mean,
     output::{Format, Output, say, table},
     place::ConfigPlace,
     render::style::count,
@@ -108,7 +110,8 @@ fn unknown(models: &[ModelRow], provider: Option<&String>, name: &str) -> UsageE
         Some(_) => row.id.as_str(),
         None => row.model.as_str(),
     });
-    let hint = did_you_mean(name, names, "/model lists those that are.");
+    let hint =
+        did_you_mean(name, names).unwrap_or_else(|| "/model lists those that are.".to_owned());
     UsageError(format!(
         "no model `{name}` is known; {hint} Another one is described under `models.entries`, or named with --model"
     ))

@@ -5,7 +5,7 @@ mod new;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use planck_common::command::Start;
+use planck_common::{command::Start, similar::nearest};
 use serde::Serialize;
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
 use planck_node::config::Config;
 use planck_node::node::Inventory;
 use planck_node::team::{
-    self, KnownModels, TeamContext, TeamTemplate, TemplateErrors, TemplateFile, nearest, resolve,
+    self, KnownModels, TeamContext, TeamTemplate, TemplateErrors, TemplateFile, resolve,
 };
 use planck_toolbox::project::SourcePart;
 

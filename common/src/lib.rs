@@ -24,6 +24,7 @@ pub mod reply;
 pub mod server_clock;
 pub mod service;
 pub mod sidecar;
+pub mod similar;
 pub mod spec;
 pub mod subject;
 pub mod wait;

@@ -9,7 +9,7 @@ use axum::{
     http::{HeaderMap, StatusCode, header, request::Parts},
 };
 use bytes::Bytes;
-use planck_common::{id::is_id, json_text};
+use planck_common::{id::is_id, json_text, similar::nearest};
 use schemars::JsonSchema;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
@@ -70,20 +70,16 @@ fn check_fields(bytes: &[u8], known: &[&str], similar: f64) -> Result<(), Proble
     let fields: BTreeMap<String, IgnoredAny> = serde_json::from_slice(bytes).unwrap_or_default();
     let unknown = fields.keys().filter(|name| !known.contains(&name.as_str()));
     for name in unknown {
-        let likeness = |known: &&str| strsim::jaro_winkler(known, name);
-        let nearest = known
-            .iter()
-            .copied()
-            .max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-        let Some(nearest) = nearest.filter(|nearest| likeness(nearest) >= similar) else {
+        let is_refused = |known: &&str| strsim::jaro_winkler(known, name) >= similar;
+        if !known.iter().any(is_refused) {
             continue;
-        };
+        }
         let twin = TWINS
             .iter()
             .find(|(elsewhere, here)| elsewhere == name && known.contains(here));
         let meant = twin
             .map(|(_, here)| *here)
-            .or_else(|| Some(nearest).filter(|_| likeness(&nearest) > 0.75));
+            .or_else(|| nearest(name, known.iter().copied()));
         let name: String = name.chars().take(80).collect();
         let way_out = match meant {
             Some(meant) => format!("did you mean `{meant}`?"),

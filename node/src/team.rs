@@ -19,7 +19,7 @@ pub mod roster;
 
 pub use context::{KnownModels, TeamContext};
 pub use library::TeamLibrary;
-pub use mistake::{TemplateError, TemplateErrors, nearest};
+pub use mistake::{TemplateError, TemplateErrors};
 pub use resolve::resolve;
 pub use spawn::{Spawned, spawn};
 pub use template::{TeamTemplate, TemplateFile, find, inspect, list, load};

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
-use planck_agent::absent_tool::nearest;
+use planck_common::similar::nearest;
 
 use super::{Tool, schema::CompiledSchema, toolbox::Toolbox};
 
@@ -70,7 +70,7 @@ impl Unknown {
         Self {
             kind,
             name: name.into(),
-            nearest: nearest(name, there_are),
+            nearest: nearest(name, there_are).map(str::to_owned),
         }
     }
 }

@@ -1,11 +1,10 @@
 //! The commands of a chat: lines that begin with `/` and a word of letters. Such a line is never
 //! sent to a model.
 
-use planck_common::{Seq, command::SessionInfo};
+use planck_common::{Seq, command::SessionInfo, similar::nearest};
 
 use crate::{
     choose::PromptTarget,
-    mistyped::nearest,
     model,
     output::{or_dash, say},
     permissions,

@@ -12,6 +12,7 @@ use planck_common::{
     AgentId, CallId, SessionId, SidecarId, TeamId,
     service::{ServiceEndpoint, ServiceInfo},
     sidecar::metadata,
+    similar::did_you_mean,
     subject::NODE_SERVICE,
 };
 use serde_json::value::RawValue;
@@ -20,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     connect::to_nats,
     exit::{Exit, NotFound, UsageError},
-    mistyped::did_you_mean,
     output::{data, warn},
     place::ConfigPlace,
 };
@@ -130,7 +130,8 @@ async fn check_offered(
         let all = services(bus, None).await.unwrap_or_default();
         let others = all.iter().map(|info| info.name.as_str());
         let others = others.filter(|name| *name != NODE_SERVICE);
-        let way_out = did_you_mean(sidecar, others, "`planck sidecar ls` lists the sidecars");
+        let way_out = did_you_mean(sidecar, others)
+            .unwrap_or_else(|| "`planck sidecar ls` lists the sidecars".to_owned());
         let what = format!("no instance of the sidecar `{sidecar}` answers; {way_out}");
         return Err(NotFound(what));
     }
@@ -148,7 +149,7 @@ async fn check_offered(
     }
     let known: Vec<&str> = tools.iter().copied().collect();
     let known = format!("it has {}", known.join(", "));
-    let way_out = did_you_mean(tool, tools, &known);
+    let way_out = did_you_mean(tool, tools).unwrap_or(known);
     Err(NotFound(format!(
         "the sidecar `{sidecar}` has no tool `{tool}`; {way_out}"
     )))

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use planck_common::similar;
+
 /// The words of a key. In a pattern, the word `*` stands for any single word.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct KeyPath(Vec<String>);
@@ -114,11 +116,10 @@ pub struct KeyDescription {
 /// Returns the known key that is most similar to an unknown one, or `None` if none is similar
 /// enough.
 pub fn nearest(keys: &[KeyDescription], path: &KeyPath) -> Option<KeyPath> {
-    let wanted = path.to_string();
-    keys.iter()
-        .map(|key| key.pattern.filled_from(path))
-        .map(|known| (strsim::jaro_winkler(&known.to_string(), &wanted), known))
-        .filter(|(likeness, _)| *likeness > 0.75)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, known)| known)
+    let known = keys.iter().map(|key| key.pattern.filled_from(path));
+    let mut known: Vec<_> = known.map(|known| (known.to_string(), known)).collect();
+    let names = known.iter().map(|(name, _)| name.as_str());
+    let meant = similar::nearest(&path.to_string(), names)?.to_owned();
+    let at = known.iter().position(|(name, _)| *name == meant)?;
+    Some(known.swap_remove(at).1)
 }

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use planck_common::similar;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateError {
     pub file: String,
@@ -81,25 +83,13 @@ impl<'a> Mistakes<'a> {
     }
 }
 
-/// Returns the most similar known name, if it is similar enough.
-pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let known = known
-        .into_iter()
-        .map(|name| (strsim::jaro_winkler(name, wanted), name));
-    let (_, name) = known
-        .filter(|(likeness, _)| *likeness > 0.75)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))?;
-    Some(name)
-}
-
 /// Returns advice for an unknown name: the most similar known name, or the list of known names if
 /// none is similar enough.
 pub fn did_you_mean<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
-    match nearest(wanted, known.clone()) {
-        Some(name) => format!("did you mean `{name}`?"),
-        None => format!(
+    similar::did_you_mean(wanted, known.clone()).unwrap_or_else(|| {
+        format!(
             "known are {}",
             known.into_iter().collect::<Vec<_>>().join(", ")
-        ),
-    }
+        )
+    })
 }

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use planck_agent::absent_tool::nearest;
-use planck_common::{event::ToolEffect, id::is_id};
+use planck_common::{event::ToolEffect, id::is_id, similar::did_you_mean};
 use serde_json::{Map, Value, value::to_raw_value};
 
 use super::template::CommandTemplate;
@@ -86,10 +85,8 @@ fn unknown(field: &str) -> Option<DefinitionFault> {
     if FIELDS.contains(&field) {
         return None;
     }
-    let remedy = match nearest(field, FIELDS.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("there are: {}", FIELDS.join(", ")),
-    };
+    let remedy = did_you_mean(field, FIELDS.iter().copied())
+        .unwrap_or_else(|| format!("there are: {}", FIELDS.join(", ")));
     Some(DefinitionFault::Unknown {
         field: field.into(),
         remedy,
