@@ -19,7 +19,7 @@ mod screen;
 mod tty;
 mod typing;
 
-use std::{collections::VecDeque, ffi::OsString, io, time::Duration};
+use std::{collections::VecDeque, io, time::Duration};
 
 use futures_util::FutureExt as _;
 use planck_common::{
@@ -69,7 +69,6 @@ pub struct Asker {
     to: Stream,
     style: Style,
     by: Option<String>,
-    editor: Option<OsString>,
     typing: Typing,
     /// Waits that are asked about after the open question.
     next: VecDeque<WaitRow>,
@@ -125,7 +124,6 @@ impl Asker {
             to,
             style,
             by: own_name(),
-            editor: editor::command(),
             typing: Typing::new(marks, is_hushed),
             next: VecDeque::new(),
             look_at: Some(Instant::now()),
@@ -295,7 +293,7 @@ impl Asker {
         // of the same message. That event makes the asker look again.
         self.next.retain(|wait| wait.seq <= shown);
         while let Some(wait) = self.next.pop_front() {
-            if let Some(dialog) = Dialog::of(wait, self.by.clone(), self.editor.is_some()) {
+            if let Some(dialog) = Dialog::of(wait, self.by.clone()) {
                 return Ok(self.begin(dialog, sink)?);
             }
         }
@@ -331,12 +329,11 @@ impl Asker {
         sink: &mut Sink,
         interrupted: &mut Signal,
     ) -> anyhow::Result<()> {
-        let (Some(editor), Some(open)) = (&self.editor, self.open.take()) else {
+        let Some(OpenQuestion { mut dialog, .. }) = self.open.take() else {
             return Ok(());
         };
-        let OpenQuestion { mut dialog, .. } = open;
         self.typing.leave();
-        let edited = editor::edit(editor, text).await;
+        let edited = editor::edit(text).await;
         // Interrupts that were typed meanwhile were for the editor.
         while interrupted.recv().now_or_never().flatten().is_some() {}
         let step = match edited {

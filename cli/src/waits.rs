@@ -1,7 +1,6 @@
 //! The commands `planck waits` and `planck answer`.
 
 mod names;
-mod watch;
 
 use clap::Args;
 use planck_common::{
@@ -33,15 +32,11 @@ const PAGE: u32 = 500;
 Examples:
   planck waits
   planck waits --session bold-oak -o json
-  planck waits --watch                         # each wait as it opens, until an interrupt
   planck answer 67f260c4 allow")]
 pub struct WaitsArgs {
     /// Only waits of this session
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
-    /// Print waits as they open and end, one per line, until an interrupt
-    #[arg(long)]
-    watch: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -72,9 +67,6 @@ pub struct AnswerArgs {
 impl WaitsArgs {
     pub async fn perform(self, place: &ConfigPlace) -> anyhow::Result<Exit> {
         let config = place.config()?;
-        if self.watch {
-            return watch::watch(&config, self.session, self.output.output).await;
-        }
         let link = ConnectedClient::look(&config).await?;
         let waits = every_wait(&link.client, open(self.session)).await;
         let mut names = WaiterNames::default();

@@ -27,7 +27,6 @@ pub struct Dialog {
     pub wait: WaitRow,
     /// The name that the answer carries.
     by: Option<String>,
-    has_editor: bool,
     /// The arguments that a person has put in place of the model's.
     pub args: Option<Box<RawValue>>,
     /// The text of the last edit, if it is no JSON object.
@@ -42,8 +41,6 @@ enum Entry {
     OneKey,
     /// The reason for a denial.
     Reason(LineInput),
-    /// The arguments of the call.
-    Args(LineInput),
     /// The answer to a question, or a new limit.
     Text(LineInput),
 }
@@ -68,7 +65,7 @@ pub enum Step {
 
 impl Dialog {
     /// Returns the questions about a wait, or `None` if a person cannot answer it.
-    pub fn of(wait: WaitRow, by: Option<String>, has_editor: bool) -> Option<Self> {
+    pub fn of(wait: WaitRow, by: Option<String>) -> Option<Self> {
         let entry = match wait.kind {
             WaitKind::Approval | WaitKind::Change => Entry::OneKey,
             WaitKind::Question | WaitKind::Budget => Entry::Text(LineInput::default()),
@@ -77,7 +74,6 @@ impl Dialog {
         Some(Self {
             wait,
             by,
-            has_editor,
             args: None,
             draft: None,
             entry,
@@ -121,19 +117,12 @@ impl Dialog {
                 self.entry = Entry::Reason(LineInput::default());
                 Step::Prompt
             }
-            'e' if self.is_approval() => self.edit(),
+            'e' if self.is_approval() => {
+                Step::Edit(self.draft.clone().unwrap_or_else(|| self.arguments()))
+            }
             '?' => Step::Help,
             _ => self.unclear(),
         }
-    }
-
-    fn edit(&mut self) -> Step {
-        let text = self.draft.clone().unwrap_or_else(|| self.arguments());
-        if self.has_editor {
-            return Step::Edit(text);
-        }
-        self.entry = Entry::Args(LineInput::with(&text));
-        Step::Prompt
     }
 
     fn arguments(&self) -> String {
@@ -150,7 +139,6 @@ impl Dialog {
 
     /// Takes the arguments from an edited text.
     pub fn edited(&mut self, text: &str) -> Step {
-        self.entry = Entry::OneKey;
         let parsed = serde_json::from_str::<Box<RawValue>>(text.trim());
         let wrong = match parsed {
             Ok(args) if args.get().starts_with('{') => {
@@ -167,7 +155,7 @@ impl Dialog {
     }
 
     fn typed(&mut self, key: &Key) -> Step {
-        let (Entry::Reason(line) | Entry::Args(line) | Entry::Text(line)) = &mut self.entry else {
+        let (Entry::Reason(line) | Entry::Text(line)) = &mut self.entry else {
             return Step::Prompt;
         };
         match line.apply(key) {
@@ -184,7 +172,6 @@ impl Dialog {
         match std::mem::replace(&mut self.entry, next) {
             Entry::OneKey => Step::Prompt,
             Entry::Reason(line) => self.deny(&line.text()),
-            Entry::Args(line) => self.edited(&line.text()),
             Entry::Text(line) => self.answer(line.text().trim()),
         }
     }
@@ -194,7 +181,7 @@ impl Dialog {
         match &self.entry {
             Entry::Text(line) if line.is_empty() => Step::Leave,
             Entry::OneKey | Entry::Text(_) => Step::Prompt,
-            Entry::Reason(_) | Entry::Args(_) => {
+            Entry::Reason(_) => {
                 self.entry = Entry::OneKey;
                 Step::Prompt
             }
@@ -350,7 +337,6 @@ impl Dialog {
         let label = match (&self.entry, self.wait.kind) {
             (Entry::OneKey, _) => self.one_key_label(),
             (Entry::Reason(_), _) => "why not? (Enter: no reason)".into(),
-            (Entry::Args(_), _) => "arguments".into(),
             (Entry::Text(_), WaitKind::Budget) => "new limit, or n".into(),
             (Entry::Text(_), _) => match self.wait.options.as_deref().unwrap_or_default().len() {
                 0 => "your answer".into(),
@@ -363,9 +349,7 @@ impl Dialog {
         let drawing = style.paint(Paint::Strong, &label);
         match &self.entry {
             Entry::OneKey => drawing,
-            Entry::Reason(line) | Entry::Args(line) | Entry::Text(line) => {
-                drawing + line.draw(room, style.in_place)
-            }
+            Entry::Reason(line) | Entry::Text(line) => drawing + line.draw(room, style.in_place),
         }
     }
 

@@ -11,17 +11,21 @@ use tokio::process::Command;
 
 use planck_host::environment;
 
-/// Returns the command of the person's editor, from `VISUAL` or `EDITOR`.
-pub fn command() -> Option<OsString> {
+/// Returns the command of the person's editor, from `VISUAL` or `EDITOR`, or `vi` as for Git.
+fn command() -> OsString {
     let named = ["VISUAL", "EDITOR"].into_iter();
-    named
-        .filter_map(environment::variable)
-        .find(|command| !command.is_empty())
+    let mut named = named.filter_map(environment::variable);
+    let named = named.find(|command| !command.is_empty());
+    named.unwrap_or_else(|| "vi".into())
 }
 
-/// Opens an editor with a text, and returns the text when the editor has ended. Arguments in the
-/// text become one line each. Fails if the editor reports a failure.
-pub async fn edit(editor: &OsString, text: &str) -> anyhow::Result<String> {
+/// Opens the person's editor with a text, and returns the text when the editor has ended.
+pub async fn edit(text: &str) -> anyhow::Result<String> {
+    edit_with(command(), text).await
+}
+
+/// Opens an editor. Arguments in the text become one line each. Fails if the editor reports a failure.
+async fn edit_with(editor: OsString, text: &str) -> anyhow::Result<String> {
     let mut file = tempfile::Builder::new()
         .prefix("planck-arguments-")
         .suffix(".json")
@@ -29,7 +33,7 @@ pub async fn edit(editor: &OsString, text: &str) -> anyhow::Result<String> {
         .context("cannot create a file for the arguments")?;
     file.write_all(pretty(text).as_bytes())?;
     // As for Git, the command may have arguments of its own, such as `code --wait`.
-    let mut script = editor.clone();
+    let mut script = editor;
     script.push(" \"$1\"");
     let status = Command::new("sh")
         .arg("-c")
@@ -58,11 +62,12 @@ mod tests {
 
     #[tokio::test]
     async fn edited_text_is_returned_and_a_failure_is_not() {
-        let sed: OsString = "sed -i s/ls/pwd/".into();
-        let text = edit(&sed, r#"{"command":"ls"}"#).await.unwrap();
+        let sed = "sed -i s/ls/pwd/".into();
+        let text = edit_with(sed, r#"{"command":"ls"}"#).await.unwrap();
         assert_eq!(text, "{\n  \"command\": \"pwd\"\n}\n");
-        assert_eq!(edit(&"true".into(), "no JSON").await.unwrap(), "no JSON\n");
-        let error = edit(&"false".into(), "{}").await.unwrap_err();
+        let text = edit_with("true".into(), "no JSON").await.unwrap();
+        assert_eq!(text, "no JSON\n");
+        let error = edit_with("false".into(), "{}").await.unwrap_err();
         assert!(
             error.to_string().contains("the editor ended with"),
             "{error}"

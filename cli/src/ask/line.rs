@@ -27,13 +27,6 @@ pub enum LineStep {
 }
 
 impl LineInput {
-    pub fn with(text: &str) -> Self {
-        Self {
-            before: text.into(),
-            after: String::new(),
-        }
-    }
-
     pub fn text(&self) -> String {
         format!("{}{}", self.before, self.after)
     }
@@ -121,6 +114,13 @@ fn fitting(chars: impl Iterator<Item = char>, columns: usize) -> String {
 mod tests {
     use super::{super::keys::KeyDecoder, *};
 
+    fn line_of(text: &str) -> LineInput {
+        LineInput {
+            before: text.into(),
+            after: String::new(),
+        }
+    }
+
     fn typed(line: LineInput, bytes: &str) -> (LineInput, Vec<LineStep>) {
         let mut line = line;
         let keys = KeyDecoder::default().add(bytes.as_bytes());
@@ -142,7 +142,7 @@ mod tests {
             ("", "\x7f\x17\x1b[D\x1b[C", ""),
             ("", "\x1b[200~a\nb\x1b[201~", "a\nb"),
         ] {
-            let (line, steps) = typed(LineInput::with(start), keys);
+            let (line, steps) = typed(line_of(start), keys);
             assert_eq!(line.text(), text, "{keys:?}");
             assert!(steps.iter().all(|step| *step == LineStep::Changed));
         }
@@ -164,7 +164,7 @@ mod tests {
             ("a\u{9b}2J", "", 20, "a\\u{9b}2J"),
             ("a", "\x1b[200~\nb\x1b[201~", 20, "a␊b"),
         ] {
-            let (line, _) = typed(LineInput::with(text), keys);
+            let (line, _) = typed(line_of(text), keys);
             assert_eq!(
                 line.draw(columns, true).as_str(),
                 drawn,

@@ -31,12 +31,6 @@ impl WaiterNames {
         self.0.extend(found.map(|info| (info.id.clone(), info)));
     }
 
-    /// Forgets the sessions that do not wait any more.
-    pub fn keep(&mut self, waits: &[WaitRow]) {
-        self.0
-            .retain(|id, _| waits.iter().any(|wait| wait.session_id == *id));
-    }
-
     pub fn session(&self, wait: &WaitRow) -> String {
         let info = self.0.get(&wait.session_id);
         info.map_or_else(|| wait.session_id.to_string(), |info| info.name.to_string())
