@@ -6,12 +6,12 @@ use planck_common::{AgentId, command::Prompt};
 use super::{
     connect::ConnectedClient,
     exit::{Exit, UsageError},
+    follow_work::follow_work,
     output::{Output, or_dash, say},
     permissions::described,
     place::ConfigPlace,
     render::{consumed, rounded},
     session::{AGENT_COLUMNS, PromptTiming, agent_row},
-    stay::stay,
     waits::own_name,
 };
 use planck_client::Client;
@@ -107,7 +107,7 @@ impl AgentCommand {
                 let accepted = client.prompt_agent(&parse(&agent)?, prompt).await?;
                 if link.is_alone() {
                     let session = accepted.session_id.to_string();
-                    return stay(link, &session, &accepted.into()).await;
+                    return follow_work(link, &session, &accepted.into()).await;
                 }
                 say(&format!("accepted as {}\n", accepted.prompt_id))?;
             }

@@ -9,7 +9,6 @@
 //! A chat reads the keys between two questions too. They are the next prompt, except that `/abort`
 //! aborts the work at once.
 
-mod ahead;
 mod dialog;
 mod editor;
 mod keys;
@@ -17,6 +16,7 @@ mod line;
 mod request;
 mod screen;
 mod tty;
+mod type_ahead;
 mod typing;
 
 use std::{collections::VecDeque, io, time::Duration};
@@ -33,20 +33,20 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-pub use self::{
-    ahead::TypedAhead,
-    tty::{MARK_NO_PASTES, MARK_PASTES, can_ask},
-};
 use self::{
     dialog::{Dialog, Step},
     keys::Key,
     typing::Typing,
 };
+pub use self::{
+    tty::{MARK_NO_PASTES, MARK_PASTES, can_ask},
+    type_ahead::TypeAhead,
+};
 use super::{
     output::Stream,
     render::{Style, ended},
     waits::own_name,
-    watch::Sink,
+    watch::EventDisplay,
 };
 use planck_client::{Client, ClientError, FollowEvent};
 
@@ -133,8 +133,8 @@ impl Asker {
     }
 
     /// Returns what was typed before a question took keys.
-    pub fn typed_ahead(self) -> TypedAhead {
-        self.typing.into_ahead()
+    pub fn type_ahead(self) -> TypeAhead {
+        self.typing.into_type_ahead()
     }
 
     /// Looks for waits soon, for example because an abort may have left some open.
@@ -161,7 +161,7 @@ impl Asker {
 
     /// Handles an event of the session before it is shown. If it ends the open question, the
     /// question is withdrawn from the screen.
-    pub fn observe(&mut self, event: &FollowEvent, sink: &mut Sink) -> io::Result<()> {
+    pub fn observe(&mut self, event: &FollowEvent, display: &mut EventDisplay) -> io::Result<()> {
         let FollowEvent::Durable(envelope) = event else {
             match event {
                 FollowEvent::Retracted(_) => self.look_again(),
@@ -174,7 +174,7 @@ impl Asker {
             Some(Event::WaitOpened(wait)) => self.is_open(&wait.id),
             Some(Event::WaitClosed(closed)) => {
                 let is_open = self.is_open(&closed.id);
-                if is_open && sink.is_silent() {
+                if is_open && display.is_silent() {
                     self.say(&[ended(&closed, self.title())])?;
                 }
                 is_open
@@ -188,7 +188,7 @@ impl Asker {
         };
         let soon = Instant::now();
         self.look_at = Some(self.look_at.map_or(soon, |at| at.max(soon)));
-        if is_over { self.close(sink) } else { Ok(()) }
+        if is_over { self.close(display) } else { Ok(()) }
     }
 
     fn is_open(&self, id: &CallId) -> bool {
@@ -201,14 +201,14 @@ impl Asker {
     }
 
     /// Takes the open question off the screen, and writes the output that was held back.
-    pub fn close(&mut self, sink: &mut Sink) -> io::Result<()> {
+    pub fn close(&mut self, display: &mut EventDisplay) -> io::Result<()> {
         let open = self.open.take();
-        self.typing.rest();
+        self.typing.end_question();
         if open.is_some_and(|open| open.counts_at.is_none()) {
             self.to.draw(&self.erased())?;
         }
         self.next.clear();
-        sink.release()
+        display.release()
     }
 
     /// Handles an event, until it is done or the person interrupts. `shown` is the number of the latest
@@ -217,13 +217,13 @@ impl Asker {
         &mut self,
         event: AskEvent,
         shown: Seq,
-        sink: &mut Sink,
+        display: &mut EventDisplay,
         interrupted: &mut Signal,
     ) -> anyhow::Result<Asked> {
         let step = match event {
             AskEvent::Look => {
                 return tokio::select! {
-                    done = self.look(shown, sink) => done.map(|()| Asked::Stays),
+                    done = self.look(shown, display) => done.map(|()| Asked::Stays),
                     _ = interrupted.recv() => Ok(Asked::Interrupted),
                 };
             }
@@ -253,17 +253,17 @@ impl Asker {
             Step::Help => self.help()?,
             Step::Request => {
                 self.to.draw(&self.erased())?;
-                self.request(sink)?;
+                self.request(display)?;
             }
-            Step::Edit(text) => self.edit(&text, sink, interrupted).await?,
+            Step::Edit(text) => self.edit(&text, display, interrupted).await?,
             Step::Send(answer) => {
                 tokio::select! {
-                    sent = self.send(&answer, sink) => sent?,
+                    sent = self.send(&answer, display) => sent?,
                     _ = interrupted.recv() => return Ok(Asked::Interrupted),
                 }
             }
             Step::Leave => {
-                self.close(sink)?;
+                self.close(display)?;
                 return Ok(Asked::Left);
             }
         }
@@ -272,7 +272,7 @@ impl Asker {
     }
 
     /// Opens the next question, if there is one.
-    async fn look(&mut self, shown: Seq, sink: &mut Sink) -> anyhow::Result<()> {
+    async fn look(&mut self, shown: Seq, display: &mut EventDisplay) -> anyhow::Result<()> {
         self.look_at = None;
         self.typing.listen()?;
         let filter = ListWaits {
@@ -294,21 +294,21 @@ impl Asker {
         self.next.retain(|wait| wait.seq <= shown);
         while let Some(wait) = self.next.pop_front() {
             if let Some(dialog) = Dialog::of(wait, self.by.clone()) {
-                return Ok(self.begin(dialog, sink)?);
+                return Ok(self.begin(dialog, display)?);
             }
         }
         Ok(())
     }
 
-    fn begin(&mut self, dialog: Dialog, sink: &mut Sink) -> io::Result<()> {
+    fn begin(&mut self, dialog: Dialog, display: &mut EventDisplay) -> io::Result<()> {
         self.typing.begin()?;
-        sink.learn_wait(&dialog.wait);
-        sink.hold()?;
+        display.learn_wait(&dialog.wait);
+        display.hold()?;
         self.open = Some(OpenQuestion {
             dialog,
             counts_at: Some(Instant::now() + QUIET),
         });
-        self.request(sink)
+        self.request(display)
     }
 
     /// Passes keys to the open question. Returns `None` if they are no answer, because there is no
@@ -326,7 +326,7 @@ impl Asker {
     async fn edit(
         &mut self,
         text: &str,
-        sink: &mut Sink,
+        display: &mut EventDisplay,
         interrupted: &mut Signal,
     ) -> anyhow::Result<()> {
         let Some(OpenQuestion { mut dialog, .. }) = self.open.take() else {
@@ -349,25 +349,25 @@ impl Asker {
             return Ok(self.say(&[text])?);
         }
         self.to.draw(&self.erased())?;
-        Ok(self.request(sink)?)
+        Ok(self.request(display)?)
     }
 
     /// Sends an answer. If it is not accepted, says why.
-    async fn send(&mut self, answer: &Answer, sink: &mut Sink) -> anyhow::Result<()> {
+    async fn send(&mut self, answer: &Answer, display: &mut EventDisplay) -> anyhow::Result<()> {
         let why = match self.client.answer(&self.session, answer).await {
             Ok(answered) => {
                 self.look_at = Some(Instant::now() + NEXT);
-                if sink.is_silent() {
+                if display.is_silent() {
                     self.say(&[answered.decision.name().into()])?;
                 }
-                return Ok(self.close(sink)?);
+                return Ok(self.close(display)?);
             }
             Err(ClientError::Refused(refusal))
                 if matches!(refusal.code, Code::Exists | Code::NotFound) =>
             {
                 self.look_at = Some(Instant::now());
                 self.say(&[refusal.message])?;
-                return Ok(self.close(sink)?);
+                return Ok(self.close(display)?);
             }
             Err(error) => error.to_string(),
         };

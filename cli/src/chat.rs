@@ -31,7 +31,7 @@ use super::{
     place::ConfigPlace,
     render::{Style, consumed, style, style::Paint},
     waits::{left_open, open_waits},
-    watch::{OnWait, Sent, Sink, WatchOutcome, interrupts, watch},
+    watch::{EventDisplay, OnWait, WatchOutcome, WatchedWork, interrupts, watch},
 };
 use planck_client::Client;
 use planck_node::config::Config;
@@ -184,7 +184,7 @@ impl ChatSession<'_> {
             AgentState::Idle | AgentState::Stopped => false,
         });
         match is_of_interest {
-            true => self.watch(&Sent::nothing(&info)).await,
+            true => self.watch(&WatchedWork::from_now(&info)).await,
             false => Ok(Next::Prompt),
         }
     }
@@ -243,37 +243,37 @@ impl ChatSession<'_> {
                 "planck: there is no file {name}; the word is sent as it is"
             ));
         }
-        let sent = self.talk.prompt(self.client, parts).await?;
+        let work = self.talk.prompt(self.client, parts).await?;
         self.is_blank = false;
-        self.watch(&sent).await
+        self.watch(&work).await
     }
 
     /// Shows the work on a prompt until it has ended, and asks the user about what waits meanwhile.
-    async fn watch(&mut self, sent: &Sent) -> anyhow::Result<Next> {
+    async fn watch(&mut self, work: &WatchedWork) -> anyhow::Result<Next> {
         let (hush, began) = (self.keyboard.hush()?, Instant::now());
-        let mut sink = Sink::screen(Some(Stream::Out));
-        if let Some(prompt) = sent.prompt.as_ref().filter(|_| self.keyboard.has_editor) {
-            sink.hide_echo(prompt);
+        let mut display = EventDisplay::screen(Some(Stream::Out));
+        if let Some(prompt) = work.prompt.as_ref().filter(|_| self.keyboard.has_editor) {
+            display.hide_echo(prompt);
         }
         let mut on_wait = match Stream::Out.is_terminal() && can_ask() {
             true => {
                 let is_hushed = hush.is_some();
-                let asker = Asker::new(self.client, &sent.session, Stream::Out, is_hushed);
+                let asker = Asker::new(self.client, &work.session, Stream::Out, is_hushed);
                 OnWait::Ask(Box::new(asker))
             }
             false => OnWait::Leave,
         };
         let interrupted = &mut self.interrupted;
-        let watching = watch(self.client, sent, interrupted, &mut sink, &mut on_wait);
+        let watching = watch(self.client, work, interrupted, &mut display, &mut on_wait);
         let watched = Box::pin(watching).await?;
         if let OnWait::Ask(asker) = on_wait {
-            self.keyboard.put_back(asker.typed_ahead());
+            self.keyboard.put_back(asker.type_ahead());
         }
-        self.usage += sink.usage();
+        self.usage += display.usage();
         let took = style::duration(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
-        dim(&format!("{took} · {}", consumed(&sink.usage())))?;
+        dim(&format!("{took} · {}", consumed(&display.usage())))?;
         if watched.ended.outcome == WatchOutcome::Waiting {
-            let waits = open_waits(self.client, &sent.session).await?;
+            let waits = open_waits(self.client, &work.session).await?;
             warn(&left_open(&self.talk.name, &waits, self.is_alone));
             return Ok(Next::Leave(Exit::Waiting));
         }

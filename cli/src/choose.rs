@@ -24,7 +24,7 @@ use super::{
     output::warn,
     permissions::ModeChoice,
     waits::own_name,
-    watch::Sent,
+    watch::WatchedWork,
 };
 use planck_client::{Client, ClientError};
 use planck_host::terminal::clean_line;
@@ -91,11 +91,11 @@ impl SessionChoice {
         client: &Client,
         config: &Config,
         text: String,
-    ) -> anyhow::Result<(PromptTarget, Sent)> {
+    ) -> anyhow::Result<(PromptTarget, WatchedWork)> {
         if let Some(session) = self.there(client).await? {
             let talk = self.go_on_with(client, &session).await?;
-            let sent = talk.prompt(client, vec![Part::text(text)]).await?;
-            return Ok((talk, sent));
+            let work = talk.prompt(client, vec![Part::text(text)]).await?;
+            return Ok((talk, work));
         }
         self.check_keys(config)?;
         let prompt_id = InputId::mint();
@@ -106,12 +106,12 @@ impl SessionChoice {
             ..self.request()?
         };
         let started = client.start(start).await?;
-        let sent = Sent {
+        let work = WatchedWork {
             session: started.session_id.clone(),
             prompt: Some(started.prompt_id.unwrap_or(prompt_id)),
             from: started.seq + 1,
         };
-        Ok((PromptTarget::with(client, &started.session_id).await?, sent))
+        Ok((PromptTarget::with(client, &started.session_id).await?, work))
     }
 
     /// Returns an existing session for prompts. A model on the command line becomes that of its

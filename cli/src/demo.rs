@@ -3,13 +3,13 @@
 //! that hosts the session. At the end it prints the results.
 
 mod child;
+mod cluster;
 mod front;
 mod nats;
 mod node;
 mod node_failure;
-mod proof;
+mod report;
 mod sidecar;
-mod stage;
 
 use std::{future::Future, time::Duration};
 
@@ -26,10 +26,10 @@ use super::{
     exit::Exit,
     output::{Stream, draw, say},
     render::{Style, style::Paint},
-    watch::{OnWait, Sent, Sink, interrupts, watch},
+    watch::{EventDisplay, OnWait, WatchedWork, interrupts, watch},
 };
-use proof::Proof;
-use stage::DemoStage;
+use cluster::DemoCluster;
+use report::Report;
 
 use planck_host::terminal::Drawing;
 
@@ -59,15 +59,15 @@ impl Demo {
                 _ = terminate.recv() => {}
             }
         };
-        let stage = DemoStage::folder(self.keep)?;
-        Box::pin(show(stage, interrupted, self.keep)).await
+        let cluster = DemoCluster::folder(self.keep)?;
+        Box::pin(show(cluster, interrupted, self.keep)).await
     }
 }
 
 /// Runs the whole demo, and stops all processes that the demo started, whatever the result. If
 /// `keep` is true and the demo ran to its end, waits for an interrupt before it stops them.
 async fn show(
-    mut stage: DemoStage,
+    mut cluster: DemoCluster,
     interrupted: impl Future<Output = ()>,
     keep: bool,
 ) -> anyhow::Result<Exit> {
@@ -75,60 +75,60 @@ async fn show(
     let done = tokio::select! {
         biased;
         () = &mut interrupted => Err(anyhow::anyhow!("interrupted")),
-        done = Box::pin(play(&mut stage)) => done,
+        done = Box::pin(play(&mut cluster)) => done,
     };
     if let Ok((_, started)) = &done {
         if keep {
-            draw(&how_to_look(&stage, started)?)?;
+            draw(&how_to_look(&cluster, started)?)?;
             interrupted.await;
         } else {
-            let console = stage.console()?;
+            let console = cluster.console()?;
             say(&format!(
                 "\nThe console was at {console}; `planck demo --keep` keeps it up.\n"
             ))?;
         }
     }
-    stage.tear_down().await;
+    cluster.tear_down().await;
     done.map(|(exit, _)| exit)
 }
 
-async fn play(stage: &mut DemoStage) -> anyhow::Result<(Exit, Started)> {
+async fn play(cluster: &mut DemoCluster) -> anyhow::Result<(Exit, Started)> {
     say(
         "A lead, a coder and a tester build a small program on three nodes. The model is scripted; all else is real.\n\n",
     )?;
-    stage.set().await?;
-    say(&stage.describe())?;
+    cluster.set().await?;
+    say(&cluster.describe())?;
     let prompt = InputId::mint();
-    let started = stage
+    let started = cluster
         .client()?
         .start(request(&prompt))
         .await
         .context("cannot start the session")?;
-    let (mut interrupted, mut sink) = (interrupts()?, Sink::screen(Some(Stream::Out)));
-    let sent = Sent {
+    let (mut interrupted, mut display) = (interrupts()?, EventDisplay::screen(Some(Stream::Out)));
+    let work = WatchedWork {
         session: started.session_id.clone(),
         prompt: Some(prompt),
         from: 1,
     };
-    let client = stage.client()?.clone();
+    let client = cluster.client()?.clone();
     let mut on_wait = OnWait::Stay;
     let watching = Box::pin(watch(
         &client,
-        &sent,
+        &work,
         &mut interrupted,
-        &mut sink,
+        &mut display,
         &mut on_wait,
     ));
     let both = futures_util::future::try_join(
         watching,
-        Box::pin(node_failure::kill_host(&client, &started, stage)),
+        Box::pin(node_failure::kill_host(&client, &started, cluster)),
     );
     let done = tokio::time::timeout(PATIENCE, both).await;
     let (watched, failure) =
         done.with_context(|| format!("the team was not done after {} s", PATIENCE.as_secs()))??;
-    let proof = Proof::gather(stage, &started.session_id, failure).await?;
-    draw(&proof.draw(Style::of_stdout()))?;
-    let worked = watched.exit() == Exit::Done && proof.holds();
+    let report = Report::gather(cluster, &started.session_id, failure).await?;
+    draw(&report.draw(Style::of_stdout()))?;
+    let worked = watched.exit() == Exit::Done && report.holds();
     Ok((if worked { Exit::Done } else { Exit::Failed }, started))
 }
 
@@ -136,9 +136,9 @@ fn request(prompt: &InputId) -> Start {
     Start {
         session_id: None,
         name: None,
-        team: Some(stage::TEAM.into()),
+        team: Some(cluster::TEAM.into()),
         members: None,
-        workspace: Some(stage::WORKSPACE.into()),
+        workspace: Some(cluster::WORKSPACE.into()),
         dir: None,
         prompt: Some(PROMPT.into()),
         prompt_id: Some(prompt.clone()),
@@ -151,9 +151,9 @@ fn request(prompt: &InputId) -> Start {
     }
 }
 
-fn how_to_look(stage: &DemoStage, started: &Started) -> anyhow::Result<Drawing> {
-    let (url, name) = (stage.nats_url()?, &started.name);
-    let console = stage.console()?;
+fn how_to_look(cluster: &DemoCluster, started: &Started) -> anyhow::Result<Drawing> {
+    let (url, name) = (cluster.nats_url()?, &started.name);
+    let console = cluster.console()?;
     let ways = [
         (
             "see it in the browser",
@@ -172,7 +172,7 @@ fn how_to_look(stage: &DemoStage, started: &Started) -> anyhow::Result<Drawing> 
             format!("planck session show {name} --nats {url}"),
         ),
         ("see the nodes", format!("planck nodes ls --nats {url}")),
-        ("its folder", stage.path().display().to_string()),
+        ("its folder", cluster.path().display().to_string()),
     ];
     let style = Style::of_stdout();
     let lines = ways

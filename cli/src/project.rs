@@ -1,6 +1,6 @@
 //! Decides whether a command uses the project in the folder in which the command was started.
 
-mod shown;
+mod description;
 
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
 
@@ -14,7 +14,7 @@ use planck_host::terminal::clean_line;
 use planck_node::config::Sources;
 use planck_toolbox::project::{Admitted, Ledger, Project, ProjectStanding, ProjectUse, Snapshot};
 
-pub use shown::{describe, lines};
+pub use description::{describe, lines};
 
 /// The number of invalid answers after which the command quits.
 const TRIES: usize = 3;

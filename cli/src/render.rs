@@ -2,18 +2,18 @@
 //! writes nothing itself.
 
 pub mod diff;
-mod floor;
-mod flowing;
+mod inputs;
 mod line;
+mod live_text;
 mod markdown;
 mod names;
 mod preview;
 mod prose;
-mod received;
 mod running;
 mod speech;
 pub mod style;
 mod summary;
+mod terminal_lock;
 mod tool;
 mod waits;
 mod wrap;
@@ -28,12 +28,12 @@ use planck_common::{AgentId, InputId, Timestamp, envelope::Envelope, event::Even
 use planck_client::{ClientError, FollowEvent, Retracted};
 use planck_host::terminal::{Drawing, clean_line};
 
-use floor::{Floor, OutputPiece};
+use inputs::InputLines;
 use names::AgentNames;
-use received::ReceivedMessages;
 use speech::SpeechRenderer;
 pub use style::Style;
 pub use summary::{Summary, consumed, rounded};
+use terminal_lock::{OutputPiece, TerminalLock};
 pub use waits::{WaitLines, ended};
 
 /// The state of the screen, including which agent's text is open.
@@ -41,11 +41,11 @@ pub use waits::{WaitLines, ended};
 pub struct Screen {
     style: Style,
     names: AgentNames,
-    received: ReceivedMessages,
+    inputs: InputLines,
     speeches: HashMap<AgentId, SpeechRenderer>,
     /// The reasons why the requests of agents were tried again, until a turn ends.
     retried: HashMap<AgentId, String>,
-    floor: Floor,
+    terminal: TerminalLock,
     pub waits: WaitLines,
     pub summary: Summary,
 }
@@ -68,10 +68,10 @@ impl Screen {
         Self {
             style,
             names: AgentNames::default(),
-            received: ReceivedMessages::default(),
+            inputs: InputLines::default(),
             speeches: HashMap::new(),
             retried: HashMap::new(),
-            floor: Floor::new(style),
+            terminal: TerminalLock::new(style),
             waits: WaitLines::default(),
             summary: Summary::default(),
         }
@@ -80,7 +80,7 @@ impl Screen {
     /// Stores the name of an agent. The screen shows names only if it knows more than one agent.
     pub fn learn_name(&mut self, agent: &AgentId, name: &str) {
         self.names.learn(agent, name);
-        self.floor.many = self.names.count() > 1;
+        self.terminal.many = self.names.count() > 1;
     }
 
     /// Returns the name of an agent, if the screen shows names.
@@ -90,12 +90,12 @@ impl Screen {
 
     /// Stores the name of the user who reads the screen.
     pub fn set_reader(&mut self, name: Option<String>) {
-        self.received.reader = name;
+        self.inputs.reader = name;
     }
 
     /// Suppresses the echo of a prompt that the user has just typed.
     pub fn hide_echo(&mut self, prompt: &InputId) {
-        self.received.own = Some(prompt.clone());
+        self.inputs.own = Some(prompt.clone());
     }
 
     /// Returns what to write for a follow event.
@@ -111,26 +111,26 @@ impl Screen {
 
     /// Returns what to write when following the session failed.
     pub fn lost(&mut self, error: &ClientError) -> Drawing {
-        self.floor.close() + self.warning(&error.to_string()) + "\n"
+        self.terminal.close() + self.warning(&error.to_string()) + "\n"
     }
 
     /// Ends the open text. Returns what to write before any other output.
-    pub fn rest(&mut self) -> Drawing {
-        self.floor.close()
+    pub fn end_text(&mut self) -> Drawing {
+        self.terminal.close()
     }
 
     /// Returns the line about the tools that run, to be drawn below all other output and erased
     /// before further output. There is none while text is open.
     pub fn status(&self, now: Timestamp) -> Option<Drawing> {
-        let is_shown = self.style.in_place && self.floor.is_free();
+        let is_shown = self.style.in_place && self.terminal.is_free();
         is_shown
-            .then(|| self.floor.running.line(now, self.floor.many))
+            .then(|| self.terminal.running.line(now, self.terminal.many))
             .flatten()
     }
 
     fn notice(&mut self, text: &str) -> Drawing {
         let (line, mut out) = (self.warning(text), Drawing::default());
-        self.floor.notice(line, &mut out);
+        self.terminal.notice(line, &mut out);
         out
     }
 
@@ -153,7 +153,7 @@ impl Screen {
         let name = self.names.of(agent);
         let mut text = Drawing::default();
         for piece in pieces {
-            self.floor.take(agent, &name, piece, &mut text);
+            self.terminal.take(agent, &name, piece, &mut text);
         }
         text
     }
@@ -167,7 +167,7 @@ impl Screen {
             speech.forget_change(&tool.call_id);
         }
         let mut pieces = speech.apply(envelope, event, &self.names, self.style);
-        pieces.extend(self.received.line(event, self.style).map(OutputPiece::Line));
+        pieces.extend(self.inputs.line(event, self.style).map(OutputPiece::Line));
         pieces.extend(self.waits.line(event, self.style).map(OutputPiece::Line));
         let is_repeated = self.is_repeated(&envelope.agent_id, event);
         let line = line::of(event, is_repeated, self.style, &self.names);

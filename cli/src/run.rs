@@ -20,7 +20,7 @@ use super::{
     place::ConfigPlace,
     render::{Style, consumed, rounded, style},
     waits::{left_open, open_waits},
-    watch::{OnWait, Sink, WatchOutcome, WorkEnd, interrupts, watch},
+    watch::{EventDisplay, OnWait, WatchOutcome, WorkEnd, interrupts, watch},
 };
 use planck_client::Client;
 use planck_node::config::Config;
@@ -167,25 +167,25 @@ impl RunArgs {
             self.layout(Stream::Out.is_terminal(), Stream::are_one()),
             Instant::now(),
         );
-        let mut sink = match self.output {
-            AnswerFormat::Jsonl => Sink::Jsonl,
-            AnswerFormat::Text | AnswerFormat::Json => Sink::screen(layout.transcript),
+        let mut display = match self.output {
+            AnswerFormat::Jsonl => EventDisplay::Jsonl,
+            AnswerFormat::Text | AnswerFormat::Json => EventDisplay::screen(layout.transcript),
         };
-        let (talk, sent) = self.which.send(client, config, prompt).await?;
+        let (talk, work) = self.which.send(client, config, prompt).await?;
         frame(layout.frame, &talk.title())?;
         if layout.frame.is_some() {
             talk.say_if_offline(link).await?;
         }
-        let mut on_wait = self.on_wait(layout, client, &sent.session);
-        let watching = watch(client, &sent, &mut interrupted, &mut sink, &mut on_wait);
+        let mut on_wait = self.on_wait(layout, client, &work.session);
+        let watching = watch(client, &work, &mut interrupted, &mut display, &mut on_wait);
         let watched = Box::pin(watching).await?;
         let waits = match watched.ended.outcome == WatchOutcome::Waiting {
-            true => open_waits(client, &sent.session).await?,
+            true => open_waits(client, &work.session).await?,
             false => Vec::new(),
         };
         let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         if layout.answer {
-            let usage = sink.usage();
+            let usage = display.usage();
             self.answer(&talk, &watched.ended, &waits, usage, duration_ms)?;
         }
         let took = style::duration(duration_ms);
@@ -195,7 +195,7 @@ impl RunArgs {
                 "session {} · model {} · {took} · {}",
                 talk.name,
                 talk.model,
-                consumed(&sink.usage())
+                consumed(&display.usage())
             ),
         )?;
         if watched.ended.outcome == WatchOutcome::Waiting {

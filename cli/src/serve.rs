@@ -1,6 +1,6 @@
 //! The commands `planck serve` and `planck serve key`.
 
-pub mod own_key;
+pub mod generated_key;
 mod probes;
 
 use std::{io, net::SocketAddr, sync::Arc};
@@ -143,7 +143,7 @@ fn keys(config: &Config, listen: SocketAddr) -> anyhow::Result<(Keys, Option<Str
         ))
         .into()),
         KeyChoice::Own => {
-            let own = own_key::find_or_make(&config.node.data_dir)?;
+            let own = generated_key::find_or_make(&config.node.data_dir)?;
             Ok((Keys::Own(KeyHash::of(&own)), Some(own)))
         }
         KeyChoice::Off => Ok((Keys::Off, None)),
@@ -334,7 +334,7 @@ impl KeyArgs {
 /// Returns the front's own key.
 fn shown_key(config: &Config) -> anyhow::Result<String> {
     match config.http.keys {
-        KeyChoice::Own => own_key::find_or_make(&config.node.data_dir),
+        KeyChoice::Own => generated_key::find_or_make(&config.node.data_dir),
         KeyChoice::Off => Err(usage("`http.keys` is `none`, so the front needs no key").into()),
         KeyChoice::Listed(_) => Err(usage(
             "the front has the keys of `http.keys`, and of these only the hashes are known; \
@@ -351,7 +351,7 @@ fn made_key(name: &str, role: Role) -> Result<String, UsageError> {
             "`{name}` is no name for a key: expected 1 to 64 characters of A-Z a-z 0-9 _ -"
         )));
     }
-    let key = own_key::mint();
+    let key = generated_key::mint();
     let (role, hash) = (role.name(), KeyHash::of(&key));
     Ok(format!(
         "the key, which is shown only now:\n\n  {key}\n\n\

@@ -3,11 +3,11 @@
 mod adopt;
 mod change;
 mod export;
-pub mod glance;
 mod list;
-mod look;
+pub mod preview;
 mod prune;
 pub mod rewind;
+mod show;
 
 use clap::Subcommand;
 use planck_common::Seq;
@@ -17,12 +17,12 @@ use super::{
     exit::{Exit, until_terminated},
     output::{EventFormat, EventOutput, Output, warn},
     place::ConfigPlace,
-    watch::{self, Sink, show_log},
+    watch::{self, EventDisplay, show_log},
 };
 use planck_node::config::Period;
 
 pub use change::{PromptTiming, rename};
-pub use look::{AGENT_COLUMNS, agent_row, agents};
+pub use show::{AGENT_COLUMNS, agent_row, agents};
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
@@ -155,7 +155,7 @@ impl SessionCommand {
         let client = &link.client;
         match self {
             Self::Ls(ls) => Box::pin(ls.perform(client)).await,
-            Self::Show { session, output } => look::show(client, &session, output).await,
+            Self::Show { session, output } => show::show(client, &session, output).await,
             Self::Prompt(prompt) => prompt.perform(link).await,
             Self::Attach {
                 session,
@@ -188,7 +188,7 @@ async fn attach(
 ) -> anyhow::Result<Exit> {
     let client = &link.client;
     let info = client.session(session).await?;
-    let mut sink = Sink::of(format);
+    let mut display = EventDisplay::of(format);
     if !link.is_of_store() {
         let from = from.unwrap_or(info.head + 1);
         if format == EventFormat::Text {
@@ -197,9 +197,9 @@ async fn attach(
                 info.name
             ));
         }
-        return watch::attach(client, &info.id, from, &mut sink).await;
+        return watch::attach(client, &info.id, from, &mut display).await;
     }
-    show_log(client, &info.id, from.unwrap_or(1), &mut sink).await?;
+    show_log(client, &info.id, from.unwrap_or(1), &mut display).await?;
     let name = &info.name;
     warn(&format!(
         "planck: this is the log as it is now; without NATS_URL it cannot be followed. `planck run --session {name}` or `planck session \

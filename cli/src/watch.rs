@@ -1,19 +1,17 @@
 //! Follows a session until the work on a prompt has ended or the user leaves, and shows its events.
 
+mod display;
 mod ended;
-mod sent;
-mod sink;
 
 use std::time::Duration;
 
+pub use display::EventDisplay;
 use ended::end_of_work;
 pub use ended::{WatchOutcome, WorkEnd};
 use planck_common::{
     InputId, Seq, SessionId,
-    command::{Outcome, ReadEvents},
+    command::{Accepted, Outcome, ReadEvents, SessionInfo},
 };
-pub use sent::Sent;
-pub use sink::Sink;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
@@ -29,6 +27,36 @@ use planck_client::{AwaitedOutcome, Client, ClientError, Follow, FollowEvent};
 
 /// How long an event may be late that the log has.
 const LATE: Duration = Duration::from_secs(2);
+
+/// A prompt that was sent, and the log position from which to follow the session.
+#[derive(Debug, Clone)]
+pub struct WatchedWork {
+    pub session: SessionId,
+    /// The prompt, or `None` to follow the work that is in progress.
+    pub prompt: Option<InputId>,
+    pub from: Seq,
+}
+
+impl WatchedWork {
+    /// Follows the session from its present end on, without a prompt.
+    pub fn from_now(info: &SessionInfo) -> Self {
+        Self {
+            session: info.id.clone(),
+            prompt: None,
+            from: info.head + 1,
+        }
+    }
+}
+
+impl From<Accepted> for WatchedWork {
+    fn from(accepted: Accepted) -> Self {
+        Self {
+            session: accepted.session_id,
+            prompt: Some(accepted.prompt_id),
+            from: accepted.seq + 1,
+        }
+    }
+}
 
 /// The result of watching a session.
 pub struct WatchResult {
@@ -65,23 +93,23 @@ pub async fn attach(
     client: &Client,
     session: &SessionId,
     from: Seq,
-    sink: &mut Sink,
+    display: &mut EventDisplay,
 ) -> anyhow::Result<Exit> {
     let mut interrupted = interrupts()?;
     let mut follow = client.follow(session, from).await?;
-    sink.learn_names(&client.session(session).await?);
+    display.learn_names(&client.session(session).await?);
     loop {
         tokio::select! {
             event = follow.next() => match event {
-                Ok(event) => sink.show(&event)?,
+                Ok(event) => display.show(&event)?,
                 Err(error) => {
-                    sink.lost(&error)?;
+                    display.lost(&error)?;
                     return Ok(Exit::Failed);
                 }
             },
-            () = next_second(sink.shows_time()) => sink.tick()?,
+            () = next_second(display.shows_time()) => display.tick()?,
             _ = interrupted.recv() => {
-                sink.rest()?;
+                display.end_text()?;
                 return Ok(Exit::Done);
             }
         }
@@ -93,20 +121,20 @@ pub async fn attach(
 /// interrupt aborts the running turns, and the second one leaves.
 pub async fn watch(
     client: &Client,
-    sent: &Sent,
+    work: &WatchedWork,
     interrupted: &mut Signal,
-    sink: &mut Sink,
+    display: &mut EventDisplay,
     on_wait: &mut OnWait,
 ) -> anyhow::Result<WatchResult> {
-    let mut watching = Watching::begin(client, sent, sink, on_wait).await?;
+    let mut watching = Watching::begin(client, work, display, on_wait).await?;
     loop {
         let seen = watching.seen;
         let next = tokio::select! {
             event = watching.follow.next() => watching.shown(event)?,
-            over = watching.work.reached(|outcome| outcome.head <= seen) => watching.over(over)?,
+            over = watching.outcome.reached(|outcome| outcome.head <= seen) => watching.over(over)?,
             Some(error) = watching.delays.recv() => watching.delayed(error)?,
-            () = next_second(watching.sink.shows_time()) => {
-                watching.sink.tick()?;
+            () = next_second(watching.display.shows_time()) => {
+                watching.display.tick()?;
                 Next::Continue
             }
             event = next_question(watching.on_wait) => watching.asked(event, interrupted).await?,
@@ -156,10 +184,10 @@ struct Watching<'a> {
     session: &'a SessionId,
     /// The prompt on whose work the watch waits, if it is only one.
     prompt: Option<&'a InputId>,
-    sink: &'a mut Sink,
+    display: &'a mut EventDisplay,
     on_wait: &'a mut OnWait,
     follow: Follow,
-    work: AwaitedOutcome,
+    outcome: AwaitedOutcome,
     /// Why the nodes are asked again for this answer or for the log.
     delays: mpsc::Receiver<ClientError>,
     /// The number of the latest event that was shown.
@@ -172,35 +200,35 @@ struct Watching<'a> {
 impl<'a> Watching<'a> {
     async fn begin(
         client: &'a Client,
-        sent: &'a Sent,
-        sink: &'a mut Sink,
+        work: &'a WatchedWork,
+        display: &'a mut EventDisplay,
         on_wait: &'a mut OnWait,
     ) -> anyhow::Result<Self> {
-        let session = &sent.session;
-        // The sink places the notice between lines. Written at once, it could break a sentence.
+        let session = &work.session;
+        // The display places the notice between lines. Written at once, it could break a sentence.
         let (retried, delays) = mpsc::channel(1);
         let quiet = client.clone().with_retry_notice(move |error| {
             let _told_already = retried.try_send(error.clone());
         });
-        let follow = quiet.follow(session, sent.from).await?;
+        let follow = quiet.follow(session, work.from).await?;
         let info = client.session(session).await?;
-        sink.learn_names(&info);
+        display.learn_names(&info);
         if let OnWait::Ask(_) = on_wait {
-            sink.ask_here();
+            display.ask_here();
         }
         let leaves = matches!(on_wait, OnWait::Leave);
-        let (session_id, prompt) = (session.clone(), sent.prompt.clone());
+        let (session_id, prompt) = (session.clone(), work.prompt.clone());
         let asked = end_of_work(quiet, session_id, prompt, leaves);
         Ok(Self {
             client,
             session,
-            prompt: sent.prompt.as_ref(),
-            sink,
+            prompt: work.prompt.as_ref(),
+            display,
             on_wait,
             follow,
-            work: AwaitedOutcome::new(asked, LATE),
+            outcome: AwaitedOutcome::new(asked, LATE),
             delays,
-            seen: sent.from - 1,
+            seen: work.from - 1,
             interrupts: 0,
             is_waiting: false,
         })
@@ -211,16 +239,16 @@ impl<'a> Watching<'a> {
             Ok(event) => event,
             Err(error) => {
                 self.close_question()?;
-                self.sink.lost(&error)?;
+                self.display.lost(&error)?;
                 return Ok(Next::Leave);
             }
         };
         if let OnWait::Ask(asker) = self.on_wait {
-            asker.observe(&event, self.sink)?;
+            asker.observe(&event, self.display)?;
         }
-        self.sink.show(&event)?;
+        self.display.show(&event)?;
         if let OnWait::Ask(asker) = self.on_wait {
-            asker.make_room(self.sink)?;
+            asker.make_room(self.display)?;
         }
         match &event {
             FollowEvent::Durable(event) => self.seen = self.seen.max(event.seq.unwrap_or_default()),
@@ -236,7 +264,7 @@ impl<'a> Watching<'a> {
     fn over(&mut self, over: Result<Outcome, ClientError>) -> anyhow::Result<Next> {
         if let Err(error) = over {
             self.close_question()?;
-            self.sink.lost(&error)?;
+            self.display.lost(&error)?;
         }
         Ok(Next::Leave)
     }
@@ -244,7 +272,7 @@ impl<'a> Watching<'a> {
     /// Shows the first failure to ask a node. Later ones of a watch are not shown.
     fn delayed(&mut self, error: ClientError) -> anyhow::Result<Next> {
         self.delays.close();
-        self.sink.show(&FollowEvent::Retrying(error))?;
+        self.display.show(&FollowEvent::Retrying(error))?;
         Ok(Next::Continue)
     }
 
@@ -253,7 +281,7 @@ impl<'a> Watching<'a> {
             return Ok(Next::Continue);
         };
         match asker
-            .handle(event, self.seen, self.sink, interrupted)
+            .handle(event, self.seen, self.display, interrupted)
             .await?
         {
             Asked::Stays => Ok(Next::Continue),
@@ -282,7 +310,7 @@ impl<'a> Watching<'a> {
     /// nevertheless, the person is asked about it again.
     async fn abort(&mut self, interrupted: &mut Signal) -> anyhow::Result<Next> {
         self.close_question()?;
-        self.sink.rest()?;
+        self.display.end_text()?;
         warn("aborting the turn; interrupt again to leave");
         let (client, session, prompt) = (self.client, self.session, self.prompt);
         tokio::select! {
@@ -304,15 +332,15 @@ impl<'a> Watching<'a> {
 
     fn close_question(&mut self) -> std::io::Result<()> {
         match self.on_wait {
-            OnWait::Ask(asker) => asker.close(self.sink),
+            OnWait::Ask(asker) => asker.close(self.display),
             OnWait::Stay | OnWait::Leave => Ok(()),
         }
     }
 
     fn end(mut self) -> anyhow::Result<WatchResult> {
         self.close_question()?;
-        self.sink.rest()?;
-        let ended = match self.work.known() {
+        self.display.end_text()?;
+        let ended = match self.outcome.known() {
             Some(outcome) => outcome.clone().into(),
             None if self.is_waiting => WorkEnd::without_answer(WatchOutcome::Waiting),
             None => WorkEnd::without_answer(WatchOutcome::Lost),
@@ -329,10 +357,10 @@ pub async fn show_log(
     client: &Client,
     session: &SessionId,
     from: Seq,
-    sink: &mut Sink,
+    display: &mut EventDisplay,
 ) -> anyhow::Result<()> {
     let info = client.session(session.as_str()).await?;
-    sink.learn_names(&info);
+    display.learn_names(&info);
     let mut from = from.max(1);
     while from <= info.head {
         let page = client
@@ -346,7 +374,7 @@ pub async fn show_log(
             )
             .await?;
         for event in &page.events {
-            sink.show(&FollowEvent::Durable(serde_json::from_str(event.get())?))?;
+            display.show(&FollowEvent::Durable(serde_json::from_str(event.get())?))?;
         }
         anyhow::ensure!(
             page.next > from,
@@ -354,5 +382,5 @@ pub async fn show_log(
         );
         from = page.next;
     }
-    Ok(sink.rest()?)
+    Ok(display.end_text()?)
 }

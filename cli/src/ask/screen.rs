@@ -5,7 +5,7 @@ use std::io;
 use super::{Asker, OpenQuestion, request};
 use crate::{
     render::style::{ERASE_LINE, Paint, counted},
-    watch::Sink,
+    watch::EventDisplay,
 };
 use planck_host::terminal::Drawing;
 
@@ -19,11 +19,11 @@ impl Asker {
     }
 
     /// Draws the request of the open question.
-    pub(super) fn request(&self, sink: &Sink) -> io::Result<()> {
+    pub(super) fn request(&self, display: &EventDisplay) -> io::Result<()> {
         let Some(OpenQuestion { dialog, .. }) = &self.open else {
             return Ok(());
         };
-        let agent = sink.name_of(&dialog.wait.agent_id);
+        let agent = display.name_of(&dialog.wait.agent_id);
         let args = dialog.args.as_deref();
         let mut drawing = request::block(&dialog.wait, args, agent.as_deref(), self.style);
         let more = self.next.len();
@@ -50,14 +50,14 @@ impl Asker {
     }
 
     /// Shows the output that was held back if there is much of it, and then the question again.
-    pub fn make_room(&mut self, sink: &mut Sink) -> io::Result<()> {
-        if self.open.is_none() || !sink.is_full() {
+    pub fn make_room(&mut self, display: &mut EventDisplay) -> io::Result<()> {
+        if self.open.is_none() || !display.is_full() {
             return Ok(());
         }
         self.to.draw(&self.erased())?;
-        sink.release()?;
-        sink.hold()?;
-        self.request(sink)?;
+        display.release()?;
+        display.hold()?;
+        self.request(display)?;
         self.prompt()
     }
 

@@ -3,9 +3,9 @@
 use std::{future::pending, io};
 
 use super::{
-    ahead::TypedAhead,
     keys::{Key, KeyDecoder},
     tty::Tty,
+    type_ahead::TypeAhead,
 };
 use crate::output::Stream;
 
@@ -22,7 +22,7 @@ pub struct Typing {
     /// Whether keys are also read while no question is open.
     listens: bool,
     decoder: KeyDecoder,
-    ahead: TypedAhead,
+    type_ahead: TypeAhead,
 }
 
 impl Typing {
@@ -32,7 +32,7 @@ impl Typing {
             marks,
             listens,
             decoder: KeyDecoder::default(),
-            ahead: TypedAhead::default(),
+            type_ahead: TypeAhead::default(),
         }
     }
 
@@ -53,7 +53,7 @@ impl Typing {
     }
 
     /// Ends a question.
-    pub fn rest(&mut self) {
+    pub fn end_question(&mut self) {
         if !self.listens {
             self.tty = None;
         }
@@ -86,11 +86,11 @@ impl Typing {
     /// Keeps keys for the next prompt. Returns whether a line of them aborts the work, which is the
     /// case only in a chat.
     pub fn keep(&mut self, keys: &[Key]) -> bool {
-        self.ahead.add(keys);
-        self.listens && self.ahead.take(ABORT)
+        self.type_ahead.add(keys);
+        self.listens && self.type_ahead.take(ABORT)
     }
 
-    pub fn into_ahead(self) -> TypedAhead {
-        self.ahead
+    pub fn into_type_ahead(self) -> TypeAhead {
+        self.type_ahead
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use self::{editor::Editor, history::History};
 use crate::{
-    ask::{MARK_NO_PASTES, MARK_PASTES, TypedAhead},
+    ask::{MARK_NO_PASTES, MARK_PASTES, TypeAhead},
     output::{Stream, draw, say},
     render::{Style, style::Paint},
 };
@@ -36,7 +36,7 @@ pub struct Keyboard {
     /// cannot be read.
     before: Option<Termios>,
     /// What was typed and read from the terminal already.
-    ahead: TypedAhead,
+    type_ahead: TypeAhead,
 }
 
 /// The paths from which the line editor takes its history and its completions.
@@ -75,18 +75,18 @@ impl Keyboard {
             typed,
             has_editor,
             before: has_editor.then(|| tcgetattr(stdin()).ok()).flatten(),
-            ahead: TypedAhead::default(),
+            type_ahead: TypeAhead::default(),
         })
     }
 
     /// Puts back what was typed and read from the terminal during a turn.
-    pub fn put_back(&mut self, typed: TypedAhead) {
-        self.ahead.append(typed);
+    pub fn put_back(&mut self, typed: TypeAhead) {
+        self.type_ahead.append(typed);
     }
 
     /// Returns the next prompt, or `None` at the end of the input or when the user leaves.
     pub async fn next(&mut self) -> io::Result<Option<String>> {
-        let line = self.ahead.line();
+        let line = self.type_ahead.line();
         // The editor draws the prompt itself.
         if line.is_some() || !self.has_editor && Stream::Out.is_terminal() && stdin().is_terminal()
         {
@@ -96,10 +96,10 @@ impl Keyboard {
             say(&format!("{line}\n"))?;
             return Ok(Some(line));
         }
-        if self.ahead.is_over() {
+        if self.type_ahead.is_over() {
             return Ok(None);
         }
-        let _ends_with_the_process = self.ask.send(self.ahead.rest());
+        let _ends_with_the_process = self.ask.send(self.type_ahead.unfinished_line());
         Ok(self.typed.recv().await.flatten())
     }
 

@@ -11,7 +11,7 @@ use crate::{
     exit::Exit,
     output::{Stream, question, say, table, warn},
     render::Style,
-    session::glance::{Glance, ago},
+    session::preview::{SessionPreview, ago},
 };
 use planck_client::Client;
 
@@ -59,21 +59,24 @@ pub async fn session(
 }
 
 fn offer(found: &[(SessionRow, SessionInfo)]) -> String {
-    let glances: Vec<_> = found.iter().map(|(row, _)| Glance::of(row)).collect();
+    let previews: Vec<_> = found
+        .iter()
+        .map(|(row, _)| SessionPreview::of(row))
+        .collect();
     let name = found.iter().map(|(row, _)| row.name.chars().count()).max();
     let columns = Style::of_stdout()
         .width
         .saturating_sub(name.unwrap_or(0) + 24)
         .max(20);
-    let rows = found.iter().zip(&glances).enumerate();
+    let rows = found.iter().zip(&previews).enumerate();
     let rows: Vec<_> = rows
-        .map(|(at, ((row, _), glance))| {
+        .map(|(at, ((row, _), preview))| {
             vec![
                 (at + 1).to_string(),
                 row.name.to_string(),
                 ago(row.updated_at),
-                glance.cost(),
-                glance.words(columns),
+                preview.cost(),
+                preview.words(columns),
             ]
         })
         .collect();

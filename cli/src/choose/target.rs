@@ -8,7 +8,7 @@ use planck_common::{
     spec::AgentRole,
 };
 
-use crate::{connect::ConnectedClient, output::warn, waits::own_name, watch::Sent};
+use crate::{connect::ConnectedClient, output::warn, waits::own_name, watch::WatchedWork};
 use planck_client::Client;
 
 const OFFLINE: &str = "planck: commands of agents have no network; `tools.network = \"on\"` in the configuration gives it to them";
@@ -85,7 +85,7 @@ impl PromptTarget {
     }
 
     /// Sends a prompt to the session.
-    pub async fn prompt(&self, client: &Client, content: Vec<Part>) -> anyhow::Result<Sent> {
+    pub async fn prompt(&self, client: &Client, content: Vec<Part>) -> anyhow::Result<WatchedWork> {
         let prompt = Prompt {
             text: None,
             content: Some(content),

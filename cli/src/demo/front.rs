@@ -7,7 +7,7 @@ use planck_http::{Front, FrontOptions, KeyHash, Keys, StartDefaults};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use super::{super::serve::own_key, stage::WORKSPACE};
+use super::{super::serve::generated_key, cluster::WORKSPACE};
 use planck_client::Client;
 
 /// The port that is tried first, which is the default of `planck serve`.
@@ -34,7 +34,7 @@ impl DemoFront {
             workspace: Some(WORKSPACE.into()),
             dir: None,
         };
-        let key = own_key::mint();
+        let key = generated_key::mint();
         let options = FrontOptions {
             keys: Keys::Own(KeyHash::of(&key)),
             start,

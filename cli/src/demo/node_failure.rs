@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use planck_common::{command::Started, event::Event};
 use tokio::time::Instant;
 
-use super::stage::DemoStage;
+use super::cluster::DemoCluster;
 use crate::{
     output::draw,
     render::{
@@ -45,7 +45,7 @@ impl NodeFailure {
 pub async fn kill_host(
     client: &Client,
     started: &Started,
-    stage: &mut DemoStage,
+    cluster: &mut DemoCluster,
 ) -> anyhow::Result<NodeFailure> {
     let mut follow = client.follow(&started.session_id, 1).await?;
     until(
@@ -58,7 +58,7 @@ pub async fn kill_host(
         .await?
         .owner
         .context("no node hosts the session")?;
-    let node = stage
+    let node = cluster
         .take(&owner)
         .context("the session's node is not ours")?;
     let name = node.name;

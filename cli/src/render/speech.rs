@@ -14,10 +14,10 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::{
     diff::{MarkedLine, below_its_call},
-    floor::OutputPiece,
     names::AgentNames,
     running::RunningTool,
     style::{Paint, Style, cut, duration, one_line},
+    terminal_lock::OutputPiece,
     tool,
 };
 use planck_host::terminal::{Drawing, clean, clean_line};
@@ -53,7 +53,7 @@ impl SpeechRenderer {
             pieces = self.tool_ends(tool, style);
         } else if let Event::TurnEnd(_) | Event::Error(_) | Event::AgentStopped(_) = event {
             self.tools.clear();
-            pieces = vec![OutputPiece::Rest, OutputPiece::Over];
+            pieces = vec![OutputPiece::TextEnds, OutputPiece::Over];
         }
         for part in self.steps.take(envelope, event) {
             self.say(part, envelope, event, style, &mut pieces);
@@ -73,9 +73,9 @@ impl SpeechRenderer {
         let (thinking, text) = match part {
             TurnEvent::Text { text, .. } => (false, text),
             TurnEvent::Reasoning { text, .. } => (true, text),
-            TurnEvent::StepEnded { .. } => return pieces.push(OutputPiece::Rest),
+            TurnEvent::StepEnded { .. } => return pieces.push(OutputPiece::TextEnds),
             TurnEvent::StepReset => {
-                pieces.push(OutputPiece::Rest);
+                pieces.push(OutputPiece::TextEnds);
                 let line = reset_line(event, request == self.written, style);
                 return pieces.extend(line.map(OutputPiece::Line));
             }
@@ -94,7 +94,7 @@ impl SpeechRenderer {
             | TurnEvent::Failed { .. } => return,
         };
         self.written = request;
-        pieces.push(OutputPiece::Flow {
+        pieces.push(OutputPiece::Text {
             thinking,
             text: clean(&text).into_owned(),
         });
@@ -124,7 +124,7 @@ impl SpeechRenderer {
             began: envelope.at,
         };
         self.tools.insert(tool.call_id.clone(), begun);
-        vec![OutputPiece::Rest, OutputPiece::ToolBegins(running)]
+        vec![OutputPiece::TextEnds, OutputPiece::ToolBegins(running)]
     }
 
     fn tool_ends(&mut self, tool: &ToolEnd, style: Style) -> Vec<OutputPiece> {

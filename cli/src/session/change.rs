@@ -3,15 +3,15 @@
 use clap::{Args, ValueEnum};
 use planck_common::command::{InputMode, Prompt};
 
-use super::look::state;
+use super::show::state;
 use crate::{
     connect::ConnectedClient,
     exit::Exit,
+    follow_work::follow_work,
     output::{say, warn},
     render::style::counted,
-    stay::stay,
     waits::own_name,
-    watch::Sent,
+    watch::WatchedWork,
 };
 use planck_client::{Client, ClientError};
 
@@ -62,7 +62,7 @@ impl SendPrompt {
         let accepted = link.client.prompt(&self.session, prompt).await?;
         if link.is_alone() {
             let session = &self.session;
-            return stay(link, session, &accepted.into()).await;
+            return follow_work(link, session, &accepted.into()).await;
         }
         say(&format!(
             "accepted as {}; follow it with `planck session attach {} --from {}`\n",
@@ -92,12 +92,12 @@ pub async fn resume(link: &ConnectedClient, session: &str) -> anyhow::Result<Exi
     if !link.is_alone() {
         return Ok(Exit::Done);
     }
-    let work = Sent {
+    let work = WatchedWork {
         session: started.session_id,
         prompt: None,
         from: started.seq + 1,
     };
-    stay(link, &started.name, &work).await
+    follow_work(link, &started.name, &work).await
 }
 
 pub async fn rename(client: &Client, session: &str, title: &str) -> anyhow::Result<Exit> {

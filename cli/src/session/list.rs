@@ -11,8 +11,8 @@ use planck_common::{
 use unicode_width::UnicodeWidthStr as _;
 
 use super::{
-    glance::{Glance, ago},
-    look::state,
+    preview::{SessionPreview, ago},
+    show::state,
 };
 use crate::{
     choose::every_session,
@@ -147,8 +147,8 @@ impl Ls {
 /// Formats sessions as a table in which a person finds one. On a terminal it is as wide as the
 /// terminal.
 fn table_of(rows: &[SessionRow]) -> String {
-    let glances: Vec<Glance> = rows.iter().map(Glance::of).collect();
-    let mut cells: Vec<Vec<String>> = rows.iter().zip(&glances).map(cells).collect();
+    let previews: Vec<SessionPreview> = rows.iter().map(SessionPreview::of).collect();
+    let mut cells: Vec<Vec<String>> = rows.iter().zip(&previews).map(cells).collect();
     let widest = |at: usize| {
         let cells = cells.iter().filter_map(|row| row.get(at));
         let head = COLUMNS.get(at).map_or(0, |head| head.width());
@@ -159,13 +159,13 @@ fn table_of(rows: &[SessionRow]) -> String {
         true => Style::of_stdout().width.saturating_sub(before).max(20),
         false => OF_A_GLANCE,
     };
-    for (row, glance) in cells.iter_mut().zip(&glances) {
-        row.push(glance.words(columns));
+    for (row, preview) in cells.iter_mut().zip(&previews) {
+        row.push(preview.words(columns));
     }
     table(&COLUMNS, &cells)
 }
 
-fn cells((row, glance): (&SessionRow, &Glance)) -> Vec<String> {
+fn cells((row, preview): (&SessionRow, &SessionPreview)) -> Vec<String> {
     let state = match row.activity {
         SessionActivity::Idle => state(row.state).into(),
         SessionActivity::Working => "working".into(),
@@ -176,7 +176,7 @@ fn cells((row, glance): (&SessionRow, &Glance)) -> Vec<String> {
         row.name.to_string(),
         state,
         ago(row.updated_at),
-        glance.cost(),
+        preview.cost(),
     ]
 }
 

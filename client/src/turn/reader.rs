@@ -2,7 +2,6 @@
 //! prompt, and returns what happens in them, without I/O. A turn is the same for a reader that reads
 //! along, joins late or reads the log.
 
-mod retraction;
 mod work;
 
 use std::collections::HashSet;
@@ -10,7 +9,7 @@ use std::collections::HashSet;
 use planck_common::{
     AgentId, CallId, Seq,
     envelope::Envelope,
-    event::{Event, InputKind, TurnEnd, Warning},
+    event::{Event, EventKind, InputKind, TurnEnd, Warning},
     wait::{WaitClosed, WaitOpened},
 };
 
@@ -308,4 +307,38 @@ impl TurnReader {
         };
         self.end(ended, out);
     }
+
+    /// Takes that an event is not in the log. Another program published it in the agent's name, and
+    /// what followed from it cannot be taken back, so a turn in which it was shown fails.
+    fn retract(&mut self, retracted: &Retracted, out: &mut Vec<TurnEvent>) {
+        self.last = self.last.min(retracted.seq - 1);
+        let (TurnPhase::Running { first, .. } | TurnPhase::Between { first }) = self.phase else {
+            return;
+        };
+        if retracted.agent_id != self.agent || retracted.seq < first || !shows(&retracted.kind) {
+            return;
+        }
+        let reason = "another program published an event in the agent's name; read the turn again";
+        self.fail("retracted", reason, out);
+    }
+}
+
+/// Returns whether an event of this kind has a part of a turn.
+fn shows(kind: &str) -> bool {
+    use EventKind::{
+        Message, ToolEnd, TurnStart, WaitClosed, WaitOpened, Warning, WorkerExit, WorkerSpawned,
+    };
+    EventKind::find(kind).is_some_and(|kind| {
+        matches!(
+            kind,
+            TurnStart
+                | Message
+                | ToolEnd
+                | WaitOpened
+                | WaitClosed
+                | Warning
+                | WorkerSpawned
+                | WorkerExit
+        )
+    })
 }

@@ -10,7 +10,7 @@ const OF_A_TEXT: usize = 200;
 
 /// A look at a session. A text that its row does not have is empty.
 #[derive(Debug, Clone, Default)]
-pub struct Glance {
+pub struct SessionPreview {
     /// The title, or the first prompt of a session without one.
     pub first: String,
     /// The last line, or why the session failed.
@@ -18,7 +18,7 @@ pub struct Glance {
     pub cost_usd: f64,
 }
 
-impl Glance {
+impl SessionPreview {
     pub fn of(row: &SessionRow) -> Self {
         let text = |text: Option<&String>| text.map(|text| one_line(text, OF_A_TEXT));
         Self {
@@ -70,12 +70,12 @@ mod tests {
     #[test]
     fn both_texts_share_the_columns() {
         let words = |first: &str, last: &str, columns| {
-            let glance = Glance {
+            let preview = SessionPreview {
                 first: first.into(),
                 last: last.into(),
                 cost_usd: 0.0,
             };
-            glance.words(columns)
+            preview.words(columns)
         };
         assert_eq!(words("count it", "", 6), "count…");
         assert_eq!(words("count it", "Done.", 20), "count it → Done.");

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use planck_common::{AgentId, CallId};
 
 use super::{
-    flowing::FlowingText,
+    live_text::LiveText,
     running::{RunningTool, RunningTools},
     style::{Paint, RESET, Style},
 };
@@ -16,12 +16,12 @@ use planck_host::terminal::Drawing;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutputPiece {
     /// Text that the next part may continue.
-    Flow {
+    Text {
         thinking: bool,
         text: String,
     },
     /// The end of the text.
-    Rest,
+    TextEnds,
     /// The end of the agent's turn. None of its tools runs any more.
     Over,
     Line(Drawing),
@@ -43,7 +43,7 @@ struct Waiting {
 }
 
 #[derive(Debug)]
-pub struct Floor {
+pub struct TerminalLock {
     style: Style,
     /// Whether more than one agent is known. Only then are names shown.
     pub many: bool,
@@ -55,7 +55,7 @@ pub struct Floor {
     waiting: Waiting,
     /// Shows the open text. If lines cannot be overwritten, it is `None`, and text is written as it
     /// arrives.
-    flowing: Option<FlowingText>,
+    live_text: Option<LiveText>,
     /// The lines that belong below the end of the current line of text.
     notices: Vec<Drawing>,
     mid_line: bool,
@@ -64,7 +64,7 @@ pub struct Floor {
     thinking: bool,
 }
 
-impl Floor {
+impl TerminalLock {
     pub fn new(style: Style) -> Self {
         Self {
             style,
@@ -74,7 +74,7 @@ impl Floor {
             speaker: None,
             holder: None,
             waiting: Waiting::default(),
-            flowing: style.in_place.then(|| FlowingText::new(style)),
+            live_text: style.in_place.then(|| LiveText::new(style)),
             notices: Vec::new(),
             mid_line: false,
             held_back: 0,
@@ -115,9 +115,9 @@ impl Floor {
 
     /// Writes a line that is not about an agent. An open text is not cut within a line.
     pub fn notice(&mut self, line: Drawing, out: &mut Drawing) {
-        match (self.is_free(), &mut self.flowing) {
+        match (self.is_free(), &mut self.live_text) {
             (true, _) => *out += &(line + "\n"),
-            (false, Some(flowing)) => *out += &flowing.interject(&line),
+            (false, Some(live_text)) => *out += &live_text.interject(&line),
             (false, None) => self.notices.push(line),
         }
     }
@@ -132,9 +132,9 @@ impl Floor {
 
     fn write(&mut self, agent: &AgentId, name: &str, piece: OutputPiece, out: &mut Drawing) {
         match piece {
-            OutputPiece::Flow { thinking, text } => self.flow(agent, name, thinking, &text, out),
-            OutputPiece::Rest if self.holder.is_some() => self.hand_over(out),
-            OutputPiece::Rest => {}
+            OutputPiece::Text { thinking, text } => self.flow(agent, name, thinking, &text, out),
+            OutputPiece::TextEnds if self.holder.is_some() => self.hand_over(out),
+            OutputPiece::TextEnds => {}
             OutputPiece::Over => self.running.end_all(agent),
             OutputPiece::Line(line) if self.holder.is_some() => self.notice(line, out),
             OutputPiece::Line(line) => self.line(agent, name, &line, out),
@@ -150,7 +150,7 @@ impl Floor {
         if self.holder.is_none() || self.thinking != thinking {
             self.end_line(out);
         }
-        if self.flowing.is_some() {
+        if self.live_text.is_some() {
             return self.flow_in_lines(agent, name, thinking, text, out);
         }
         // Models often put empty lines at the beginning and the end of a text. These are removed.
@@ -195,8 +195,8 @@ impl Floor {
             self.header(agent, name, out);
         }
         (self.thinking, self.holder) = (thinking, Some(agent.clone()));
-        if let Some(flowing) = &mut self.flowing {
-            *out += &flowing.push(thinking, text);
+        if let Some(live_text) = &mut self.live_text {
+            *out += &live_text.push(thinking, text);
         }
     }
 
@@ -214,8 +214,8 @@ impl Floor {
     }
 
     fn end_line(&mut self, out: &mut Drawing) {
-        if let Some(flowing) = &mut self.flowing {
-            *out += &flowing.finish();
+        if let Some(live_text) = &mut self.live_text {
+            *out += &live_text.finish();
         }
         if self.mid_line {
             if self.thinking && self.style.colour {
@@ -249,10 +249,10 @@ impl Floor {
 impl OutputPiece {
     fn weight(&self) -> usize {
         match self {
-            Self::Flow { text, .. } => text.len(),
+            Self::Text { text, .. } => text.len(),
             Self::Line(line) | Self::ToolEnds { line, .. } => line.size(),
             Self::ToolBegins(tool) => tool.what.len(),
-            Self::Rest | Self::Over => 1,
+            Self::TextEnds | Self::Over => 1,
         }
     }
 }

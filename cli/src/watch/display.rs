@@ -19,14 +19,14 @@ use planck_host::terminal::Drawing;
 const MOST_HELD: usize = 64 * 1024;
 
 /// The destination of a session's events.
-pub enum Sink {
-    Screen(Box<ScreenSink>),
+pub enum EventDisplay {
+    Screen(Box<ScreenDisplay>),
     /// JSON lines with one envelope each.
     Jsonl,
 }
 
 /// The screen.
-pub struct ScreenSink {
+pub struct ScreenDisplay {
     screen: Screen,
     /// Without a stream, nothing is written and only the totals are computed.
     to: Option<Stream>,
@@ -37,7 +37,7 @@ pub struct ScreenSink {
     has_status: bool,
 }
 
-impl ScreenSink {
+impl ScreenDisplay {
     /// Writes output, and the status below it.
     fn draw(&mut self, drawing: &Drawing) -> std::io::Result<()> {
         match (&mut self.held, self.to) {
@@ -56,8 +56,8 @@ impl ScreenSink {
     }
 
     /// Ends the open text and the status, so that others can write to the terminal.
-    fn rest(&mut self) -> std::io::Result<()> {
-        let rest = self.screen.rest();
+    fn end_text(&mut self) -> std::io::Result<()> {
+        let rest = self.screen.end_text();
         match (&mut self.held, self.to) {
             (Some(held), Some(_)) => *held += &rest,
             (None, Some(to)) => to.draw(&(self.erased() + rest))?,
@@ -74,7 +74,7 @@ impl ScreenSink {
     }
 }
 
-impl Sink {
+impl EventDisplay {
     pub fn of(format: EventFormat) -> Self {
         match format {
             EventFormat::Text => {
@@ -92,7 +92,7 @@ impl Sink {
 
     fn with(mut screen: Screen, to: Option<Stream>) -> Self {
         screen.set_reader(own_name());
-        Self::Screen(Box::new(ScreenSink {
+        Self::Screen(Box::new(ScreenDisplay {
             screen,
             to,
             held: None,
@@ -102,9 +102,9 @@ impl Sink {
 
     pub fn show(&mut self, event: &FollowEvent) -> std::io::Result<()> {
         match (self, event) {
-            (Self::Screen(sink), event) => {
-                let drawing = sink.screen.draw_event(event);
-                sink.draw(&drawing)
+            (Self::Screen(display), event) => {
+                let drawing = display.screen.draw_event(event);
+                display.draw(&drawing)
             }
             (Self::Jsonl, FollowEvent::Durable(event) | FollowEvent::Live(event)) => {
                 json_text(&(json(event) + "\n"))
@@ -124,9 +124,9 @@ impl Sink {
     /// Prints why the session cannot be followed any longer.
     pub fn lost(&mut self, error: &ClientError) -> std::io::Result<()> {
         match self {
-            Self::Screen(sink) => {
-                let drawing = sink.screen.lost(error);
-                sink.draw(&drawing)
+            Self::Screen(display) => {
+                let drawing = display.screen.lost(error);
+                display.draw(&drawing)
             }
             Self::Jsonl => {
                 warn(&format!("planck: {error}"));
@@ -136,101 +136,102 @@ impl Sink {
     }
 
     /// Ends the open text on the screen, and writes the output that waited for its end.
-    pub fn rest(&mut self) -> std::io::Result<()> {
+    pub fn end_text(&mut self) -> std::io::Result<()> {
         match self {
-            Self::Screen(sink) => sink.rest(),
+            Self::Screen(display) => display.end_text(),
             Self::Jsonl => Ok(()),
         }
     }
 
     /// Returns whether the time that a tool has run is shown, so that it must be drawn again soon.
     pub fn shows_time(&self) -> bool {
-        let Self::Screen(sink) = self else {
+        let Self::Screen(display) = self else {
             return false;
         };
-        let is_shown = sink.to.is_some() && sink.held.is_none();
-        is_shown && sink.screen.status(Timestamp::now()).is_some()
+        let is_shown = display.to.is_some() && display.held.is_none();
+        is_shown && display.screen.status(Timestamp::now()).is_some()
     }
 
     /// Draws the time that a tool has run.
     pub fn tick(&mut self) -> std::io::Result<()> {
         match self {
-            Self::Screen(sink) => sink.draw(&Drawing::default()),
+            Self::Screen(display) => display.draw(&Drawing::default()),
             Self::Jsonl => Ok(()),
         }
     }
 
     /// Ends the open text, and holds the output back from now on.
     pub fn hold(&mut self) -> std::io::Result<()> {
-        self.rest()?;
-        if let Self::Screen(sink) = self {
-            sink.held.get_or_insert_default();
+        self.end_text()?;
+        if let Self::Screen(display) = self {
+            display.held.get_or_insert_default();
         }
         Ok(())
     }
 
     /// Writes the output that was held back, and all further output at once.
     pub fn release(&mut self) -> std::io::Result<()> {
-        if let Self::Screen(sink) = self
-            && let Some(held) = sink.held.take()
+        if let Self::Screen(display) = self
+            && let Some(held) = display.held.take()
         {
-            sink.draw(&held)?;
+            display.draw(&held)?;
         }
         Ok(())
     }
 
     /// Returns whether so much output is held back that it should be shown.
     pub fn is_full(&self) -> bool {
-        let Self::Screen(sink) = self else {
+        let Self::Screen(display) = self else {
             return false;
         };
-        sink.held
+        display
+            .held
             .as_ref()
             .is_some_and(|held| held.size() > MOST_HELD)
     }
 
     /// Returns whether the events are not shown to the user.
     pub fn is_silent(&self) -> bool {
-        let Self::Screen(sink) = self else {
+        let Self::Screen(display) = self else {
             return true;
         };
-        sink.to.is_none()
+        display.to.is_none()
     }
 
     /// Stores what a wait is about, for the line about its end.
     pub fn learn_wait(&mut self, wait: &WaitRow) {
-        if let Self::Screen(sink) = self {
-            sink.screen.waits.learn(&wait.id, &wait.title);
+        if let Self::Screen(display) = self {
+            display.screen.waits.learn(&wait.id, &wait.title);
         }
     }
 
     /// Leaves out the lines about waits that a person is asked about at this terminal.
     pub fn ask_here(&mut self) {
-        if let Self::Screen(sink) = self {
-            sink.screen.waits.are_asked_here = true;
+        if let Self::Screen(display) = self {
+            display.screen.waits.are_asked_here = true;
         }
     }
 
     /// Returns the name of an agent, if the screen shows names.
     pub fn name_of(&self, agent: &AgentId) -> Option<String> {
-        let Self::Screen(sink) = self else {
+        let Self::Screen(display) = self else {
             return None;
         };
-        sink.screen.name_of(agent)
+        display.screen.name_of(agent)
     }
 
     /// Suppresses the echo of a prompt that the user has just typed.
     pub fn hide_echo(&mut self, prompt: &InputId) {
-        if let Self::Screen(sink) = self {
-            sink.screen.hide_echo(prompt);
+        if let Self::Screen(display) = self {
+            display.screen.hide_echo(prompt);
         }
     }
 
     pub fn learn_names(&mut self, info: &SessionInfo) {
-        if let Self::Screen(sink) = self {
+        if let Self::Screen(display) = self {
             info.agents
                 .iter()
-                .for_each(|agent| sink.screen.learn_name(&agent.id, &agent.name));
+                .for_each(|agent| display.screen.learn_name(&agent.id, &agent.name));
         }
     }
 
@@ -238,7 +239,7 @@ impl Sink {
     /// the sum is always zero.
     pub fn usage(&self) -> Usage {
         match self {
-            Self::Screen(sink) => sink.screen.summary.usage(),
+            Self::Screen(display) => display.screen.summary.usage(),
             Self::Jsonl => Usage::default(),
         }
     }

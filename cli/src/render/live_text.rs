@@ -9,7 +9,7 @@ use planck_host::terminal::Drawing;
 
 /// The text that is shown at the moment: an answer or what the model thinks.
 #[derive(Debug)]
-pub struct FlowingText {
+pub struct LiveText {
     answer: Answer,
     thoughts: Prose,
     /// Whether the open text is what the model thinks.
@@ -24,7 +24,7 @@ enum Answer {
     Written(Prose),
 }
 
-impl FlowingText {
+impl LiveText {
     pub fn new(style: Style) -> Self {
         Self {
             answer: match style.colour {

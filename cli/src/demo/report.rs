@@ -8,7 +8,7 @@ use planck_common::{
 };
 use tokio::process::Command;
 
-use super::{node_failure::NodeFailure, sidecar, stage::DemoStage};
+use super::{cluster::DemoCluster, node_failure::NodeFailure, sidecar};
 use crate::render::{
     Style, consumed,
     style::{Paint, duration, one_line},
@@ -21,7 +21,7 @@ const TEST: &str = "count_test.sh";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
-pub struct Proof {
+pub struct Report {
     /// The name and the size in bytes of each file in the workspace.
     files: Vec<(String, u64)>,
     /// The output of the test if it passes, or why it failed.
@@ -37,24 +37,24 @@ pub struct Proof {
     failure: NodeFailure,
 }
 
-impl Proof {
+impl Report {
     pub async fn gather(
-        stage: &DemoStage,
+        cluster: &DemoCluster,
         session: &SessionId,
         failure: NodeFailure,
     ) -> anyhow::Result<Self> {
-        let info = stage.client()?.session(session).await?;
-        let model = stage.model()?;
+        let info = cluster.client()?.session(session).await?;
+        let model = cluster.model()?;
         Ok(Self {
-            files: files(&stage.workspace())?,
-            test: test(&stage.workspace()).await,
-            sidecar: match stage.has_sidecar() {
-                true => Some(answers(stage.client()?, session, sidecar::TOOL).await?),
+            files: files(&cluster.workspace())?,
+            test: test(&cluster.workspace()).await,
+            sidecar: match cluster.has_sidecar() {
+                true => Some(answers(cluster.client()?, session, sidecar::TOOL).await?),
                 false => None,
             },
             usage: info.usage,
             events: info.head,
-            millis: took(stage.client()?, session, info.head).await?,
+            millis: took(cluster.client()?, session, info.head).await?,
             requests: model.request_count(),
             refused: model
                 .violations()

@@ -12,14 +12,14 @@ use super::{
 const MOST_LINES: usize = 64;
 
 #[derive(Debug, Default)]
-pub struct TypedAhead {
+pub struct TypeAhead {
     lines: VecDeque<String>,
     line: LineInput,
     /// Whether the end of the input was typed.
     is_over: bool,
 }
 
-impl TypedAhead {
+impl TypeAhead {
     pub fn add(&mut self, keys: &[Key]) {
         for key in keys {
             match self.line.apply(key) {
@@ -68,7 +68,7 @@ impl TypedAhead {
     }
 
     /// Returns the text of the line that is not complete.
-    pub fn rest(&mut self) -> String {
+    pub fn unfinished_line(&mut self) -> String {
         std::mem::take(&mut self.line).text()
     }
 }
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn complete_lines_come_first_and_then_the_rest() {
         let of = |bytes: &str| {
-            let mut ahead = TypedAhead::default();
+            let mut ahead = TypeAhead::default();
             ahead.add(&KeyDecoder::default().add(bytes.as_bytes()));
             ahead
         };
@@ -88,13 +88,13 @@ mod tests {
         ahead.append(of("!\rfour"));
         let lines: Vec<String> = std::iter::from_fn(|| ahead.line()).collect();
         assert_eq!(lines, ["one", "two", "thr\nee!"]);
-        assert_eq!(ahead.rest(), "four");
-        assert_eq!(ahead.rest(), "");
+        assert_eq!(ahead.unfinished_line(), "four");
+        assert_eq!(ahead.unfinished_line(), "");
     }
 
     #[test]
     fn commands_continued_lines_and_the_end_are_recognised() {
-        let mut ahead = TypedAhead::default();
+        let mut ahead = TypeAhead::default();
         ahead.add(&KeyDecoder::default().add(b"one \\\rmore\r/abort\rtwo\r\x04"));
         assert!(ahead.take("/abort") && !ahead.take("/abort"));
         let lines: Vec<String> = std::iter::from_fn(|| ahead.line()).collect();

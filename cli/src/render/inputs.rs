@@ -12,7 +12,7 @@ use super::style::{Paint, Style, one_line};
 use planck_host::terminal::Drawing;
 
 #[derive(Debug, Default)]
-pub struct ReceivedMessages {
+pub struct InputLines {
     /// The kinds of the inputs that opened turns. Rendering the message of an agent removes its
     /// entry.
     kinds: HashMap<InputId, InputKind>,
@@ -22,7 +22,7 @@ pub struct ReceivedMessages {
     pub reader: Option<String>,
 }
 
-impl ReceivedMessages {
+impl InputLines {
     pub fn line(&mut self, event: &Event, style: Style) -> Option<Drawing> {
         if let Event::TurnStart(start) = event {
             self.kinds.extend(

@@ -36,7 +36,7 @@ const SCRIPT: &str = include_str!("../../../examples/scripts/build-a-cli.json");
 /// How long the model's open streams may take to end.
 const LAST_STREAMS: Duration = Duration::from_secs(2);
 
-pub struct DemoStage {
+pub struct DemoCluster {
     folder: TempDir,
     model: Option<Server>,
     nats: Option<Nats>,
@@ -47,7 +47,7 @@ pub struct DemoStage {
     nodes: Vec<DemoNode>,
 }
 
-impl DemoStage {
+impl DemoCluster {
     /// Creates the demo's folder. If `keep` is true, the folder is not removed at the end.
     pub fn folder(keep: bool) -> anyhow::Result<Self> {
         let mut folder = tempfile::Builder::new()
