@@ -75,8 +75,8 @@ function More({ store, action }) {
   const save = (kind) => action.run(() => download(info, kind));
   const rename = (event) => {
     event.preventDefault();
-    const words = new FormData(event.target).get("title").trim().split(/\s+/).join(" ");
-    action.run(async () => { await api.rename(info.id, words || null); await store.readInfo(); });
+    const title = new FormData(event.target).get("title");
+    action.run(async () => { await api.rename(info.id, title); await store.readInfo(); });
   };
   const remove = () => action.run(async () => {
     await api.remove(info.id);

@@ -101,19 +101,12 @@ pub async fn resume(link: &ConnectedClient, session: &str) -> anyhow::Result<Exi
 }
 
 pub async fn rename(client: &Client, session: &str, title: &str) -> anyhow::Result<Exit> {
-    let title = one_title(title);
-    let renamed = client.rename(session, title.clone()).await?;
+    let renamed = client.rename(session, Some(title.to_owned())).await?;
     say(&match renamed.title {
         Some(title) => format!("{session} has the title \"{title}\"\n"),
         None => format!("{session} has no title\n"),
     })?;
     Ok(Exit::Done)
-}
-
-/// Returns a title without superfluous spaces, or `None` if it has no word.
-fn one_title(title: &str) -> Option<String> {
-    let words: Vec<&str> = title.split_whitespace().collect();
-    (!words.is_empty()).then(|| words.join(" "))
 }
 
 pub async fn close(client: &Client, session: &str) -> anyhow::Result<Exit> {

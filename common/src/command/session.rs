@@ -190,7 +190,8 @@ bodies! {
     }
     #[derive(Default)]
     Rename {
-        /// One line of at most 200 characters. Without it the session has no title.
+        /// At most 200 characters. The node makes line breaks and spaces in a row one space each. Without
+        /// a word the session has no title.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<String>,
     }

@@ -208,32 +208,44 @@ async fn rename(
     session: &SessionRecord,
     Rename { title }: Rename,
 ) -> CommandReply {
-    if let Some(wrong) = title.as_deref().and_then(wrong_title) {
-        return Err(Refusal::bad_request(format!("`title` {wrong}")));
+    let title = title.as_deref().and_then(one_line);
+    let length = title.as_deref().unwrap_or_default().chars().count();
+    if length > MOST_TITLE {
+        return Err(Refusal::bad_request(format!(
+            "`title` has {length} characters, over the limit of {MOST_TITLE}"
+        )));
     }
     let metadata = session.with_title(title.as_deref());
     store.set_metadata(&session.id, &metadata).await?;
     ok(Renamed { title })
 }
 
-/// Returns why a list cannot show a title as it is.
-fn wrong_title(title: &str) -> Option<String> {
-    let length = title.chars().count();
-    if title.trim().is_empty() {
-        Some("has no word; leave it out to remove the title".into())
-    } else if title.contains(char::is_control) {
-        Some("has a line break or another control character".into())
-    } else if title.trim() != title || title.contains("  ") {
-        Some("begins or ends with a space, or has several in a row".into())
-    } else if length > MOST_TITLE {
-        let most = format!("has {length} characters, over the limit of {MOST_TITLE}");
-        Some(most)
-    } else {
-        None
-    }
+/// Returns the words of a title on one line, as a list can show them, or `None` if it has no word.
+fn one_line(title: &str) -> Option<String> {
+    let between = |c: char| c.is_whitespace() || c.is_control();
+    let words = title.split(between).filter(|word| !word.is_empty());
+    let words: Vec<&str> = words.collect();
+    (!words.is_empty()).then(|| words.join(" "))
 }
 
 fn reason(body: &[u8], default: &str) -> Result<String, Refusal> {
     let Because { reason } = read(body)?;
     Ok(reason.unwrap_or_else(|| default.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_line;
+
+    #[test]
+    fn title_is_one_line_with_single_spaces() {
+        for (said, title) in [
+            ("Mend the parser", Some("Mend the parser")),
+            ("  Mend \n the\tparser\u{1b} ", Some("Mend the parser")),
+            (" \n", None),
+            ("", None),
+        ] {
+            assert_eq!(one_line(said).as_deref(), title, "{said:?}");
+        }
+    }
 }
