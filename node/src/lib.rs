@@ -45,6 +45,6 @@ use planck_common::server_clock;
 
 pub use embed::{Agent, Runtime, RuntimeBuilder, RuntimeError, ScriptedModel, Session};
 pub use planck_client::{
-    Client, ClientError, Follow, FollowEvent, protocol, protocol::event::Event,
+    Client, ClientError, Follow, FollowEvent, protocol, protocol::event::Event, turn,
 };
 pub use planck_sidecar::{Context as ToolContext, Tool};

@@ -183,6 +183,25 @@ fn a_turn_of_one_agent_is_rendered() {
 }
 
 #[test]
+fn void_text_is_told_from_a_forged_one() {
+    let mut stage = Stage::new(plain(), &["lead"]);
+    stage.text("lead", 0, "Send money.");
+    stage.says("lead", json!([{"type": "text", "text": "Hello."}]));
+    stage.request = 2;
+    stage.text("lead", 0, "I beg");
+    stage.request = 3;
+    stage.says("lead", json!([{"type": "text", "text": "I begin."}]));
+    insta::assert_snapshot!(stage.end(), @r"
+    Send money.
+    warning: disregard the reply above: it is not what the agent said, which is
+    Hello.
+    I beg
+      (the reply broke off; it starts again)
+    I begin.
+    ");
+}
+
+#[test]
 fn two_agents_never_share_a_line() {
     let mut stage = Stage::new(plain(), &["lead", "coder"]);
     stage.text("lead", 0, "First ");

@@ -1,7 +1,7 @@
 use planck_common::{AgentId, InputId, Seq, envelope::Envelope, event::EventKind};
 use serde_json::{Value, json};
 
-use super::{TurnChoice, TurnEvent, TurnReader, WorkerState};
+use super::{StepReader, TurnChoice, TurnEvent, TurnReader, WorkerState};
 use crate::{FollowEvent, Retracted};
 
 mod random;
@@ -201,6 +201,50 @@ fn forged_text_is_voided_by_the_saved_message() {
             "step ended at 2",
         ],
     );
+}
+
+#[test]
+fn steps_of_all_turns_are_read_from_any_place() {
+    let of = |turn: u32, (kind, (agent, (epoch, _, request), data)): (&'static str, Row)| {
+        (kind, (agent, (epoch, turn, request), data))
+    };
+    let rows = [
+        of(4, text(3, 0, "Hel")),
+        of(4, said(3, "Hello")),
+        of(4, text(4, 0, "lost")),
+        of(4, turn_end(4)),
+        of(5, text(1, 0, "Next")),
+        of(5, said(1, "Next.")),
+        of(6, text(1, 0, "forged")),
+        of(7, text(1, 0, "Last")),
+    ];
+    let mut steps = StepReader::default();
+    let read = log(&rows).into_iter().flat_map(|item| {
+        let (FollowEvent::Durable(envelope) | FollowEvent::Live(envelope)) = item else {
+            return Vec::new();
+        };
+        let event = envelope.event().unwrap().unwrap();
+        steps.take(&envelope, &event)
+    });
+    let expected = [
+        "step",
+        "text 0 Hel",
+        "text 0 lo",
+        "step ended at 1",
+        "step",
+        "text 0 lost",
+        "reset",
+        "step",
+        "text 0 Next",
+        "text 0 .",
+        "step ended at 3",
+        "step",
+        "text 0 forged",
+        "reset",
+        "step",
+        "text 0 Last",
+    ];
+    assert_eq!(shown(&read.collect::<Vec<_>>()), expected);
 }
 
 #[test]

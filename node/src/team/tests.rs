@@ -156,7 +156,7 @@ fn every_mistake_of_a_team_is_reported() {
     TEAM.json, `tools`: no member is the orchestrator; give `spawn_agent` to exactly one member
     TEAM.json, member "a", `provider`: unknown provider `antropic`; did you mean `anthropic`?
     TEAM.json, member "#2", `type`: "" is no type; write 1 to 64 printable characters
-    TEAM.json, member "#2", `skills`: unknown skill `pfd`; known are pdf, sql
+    TEAM.json, member "#2", `skills`: unknown skill `pfd`; did you mean `pdf`?
     TEAM.json, member "c", `limits.max_tokens`: 0 would let nothing happen; write more, or take it out for no limit
     TEAM.json, member "c", `compactor`: `a.b.c` names no compactor; write `<sidecar>.<compactor>`, or a name that only one sidecar has
     TEAM.json, member "d", `model_id`: no model of `openai` is named; set a key (ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_API_KEY), pass `--model PROVIDER:MODEL` (ollama and llama_cpp need no key), set `models.default` in the configuration, or give a member `provider` and `model_id`
