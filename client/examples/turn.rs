@@ -16,14 +16,18 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let accepted = client.prompt(&session, text.as_str()).await?;
     let mut turn = client.follow_prompt(&accepted).await?;
     while let Some(event) = turn.next().await? {
-        match event {
-            TurnEvent::Text { text, .. } => print!("{text}"),
-            TurnEvent::StepReset => println!("\n(the text above is void: the model answers again)"),
-            TurnEvent::StepEnded { .. } => println!(),
-            TurnEvent::ToolCalled { name, args, .. } => println!("({name} {args})"),
-            TurnEvent::WaitOpened(wait) => println!("(waits for an answer: {})", wait.title),
-            TurnEvent::Failed { reason, .. } => return Err(reason.into()),
-            _ => {}
+        if let TurnEvent::Text { text, .. } = event {
+            print!("{text}");
+        } else if let TurnEvent::StepReset = event {
+            println!("\n(the text above is void: the model answers again)");
+        } else if let TurnEvent::StepEnded { .. } = event {
+            println!();
+        } else if let TurnEvent::ToolCalled { name, args, .. } = event {
+            println!("({name} {args})");
+        } else if let TurnEvent::WaitOpened(wait) = event {
+            println!("(waits for an answer: {})", wait.title);
+        } else if let TurnEvent::Failed { reason, .. } = event {
+            return Err(reason.into());
         }
     }
     Ok(())

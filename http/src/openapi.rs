@@ -236,9 +236,9 @@ mod tests {
             assert!(paths.contains_key(&path), "{path}");
         }
         for verb in AgentVerb::ALL {
-            let end = match verb {
-                AgentVerb::Info => String::new(),
-                verb => format!("/{}", verb.name()),
+            let end = match matches!(verb, AgentVerb::Info) {
+                true => String::new(),
+                false => format!("/{}", verb.name()),
             };
             let path = format!("/v1/agents/{{agent}}{end}");
             assert!(paths.contains_key(&path), "{path}");
