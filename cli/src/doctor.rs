@@ -63,7 +63,7 @@ pub struct DoctorFinding {
 #[serde(rename_all = "snake_case")]
 enum FindingState {
     Good,
-    /// A problem with which Planck still works.
+    /// A problem that does not keep Planck from working, or a check that was skipped.
     Note,
     Bad,
 }

@@ -23,7 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How similar an unknown field of a [`WireBody`] is to a known one if it is meant to be that one.
 const MISSPELT: f64 = 0.95;
 
-/// Fields of one route with the name that another route has for the same thing.
+/// Names that routes use for the same field. Each pair is an unknown name in a body, and the name that
+/// the error suggests if the route has it.
 const TWINS: [(&str, &str); 2] = [("prompt", "text"), ("text", "prompt")];
 
 /// The JSON object in the body of a command. An empty body counts as `{}`. Unknown fields are refused,

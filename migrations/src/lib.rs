@@ -1,6 +1,5 @@
-//! The SQL schema in two dialects that change together. Until the first release, a change edits these
-//! files. Afterwards a change is a new file in both folders with the next version, and the statements
-//! of released files never change. Functions that only Postgres needs are only in its folder.
+//! The SQL schema in two dialects that change together. Since 0.1.0 a change is a
+//! new file in both folders with the next version, and the statements of released files never change. Functions that only Postgres needs are only in its folder.
 
 /// One step of a schema to the next version.
 #[derive(Debug, Clone, Copy)]

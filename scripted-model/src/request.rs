@@ -43,7 +43,7 @@ pub struct ToolResult {
 }
 
 impl ModelRequest {
-    /// Adds a result to the results in the last message, or begins such a message.
+    /// Adds a result to the last message if it holds results, and otherwise to a new message.
     pub(crate) fn push_result(&mut self, result: ToolResult) {
         match self.messages.last_mut() {
             Some(RequestMessage::Results(results)) => results.push(result),

@@ -256,7 +256,7 @@ impl EndpointServer {
     }
 }
 
-/// Returns the maximum size of a reply in bytes.
+/// Returns the maximum size of the body of a reply in bytes, which leaves room for the headers.
 pub fn room(link: &NatsLink) -> usize {
     link.client.max_payload().saturating_sub(HEADER_ROOM)
 }

@@ -80,11 +80,11 @@ pub enum WorldEvent {
         process: usize,
         since: u64,
     },
-    /// A person sends an answer, unless the person has a reply.
+    /// A person sends an answer, or sends it again, unless a reply to it has arrived.
     Person(PersonAnswer),
     /// The time has come by which an agent must have read an answer.
     AnswerDue(PersonAnswer),
-    /// A person sends a prompt, unless the person has a reply.
+    /// A person sends a prompt, or sends it again, unless a reply to it has arrived.
     Prompt(SimInput),
     /// The time has come by which an agent must have read an input.
     InputDue(SimInput),

@@ -100,8 +100,8 @@ impl RegistryJob {
         }
     }
 
-    /// Reads the records of all nodes. Also checks the record of the store, and writes it again if
-    /// it was lost.
+    /// Reads the records of all nodes. Also checks that the registry names this
+    /// node's store, logs if it names another one, and writes the record again if it was lost.
     pub async fn read_all(self) -> JobResult {
         match self.registry.check_store(&self.store).await {
             Err(error) if !error.is_passing() && !error.is_missing() => {

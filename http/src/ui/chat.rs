@@ -327,7 +327,8 @@ impl<'a> Chat<'a> {
         }
     }
 
-    /// Opens the turns that made a message of the assistant.
+    /// Opens the stream of the turns behind a message of the assistant, from the turn with which the
+    /// message begins. Fails with a conflict if the chat has no such turn.
     async fn turn_of(&self, message: &str) -> Result<Turn, Problem> {
         let (client, session) = (self.client(), &self.session);
         let latest = client.agent(&self.agent).await?.turn;

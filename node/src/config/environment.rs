@@ -60,9 +60,9 @@ fn is_read_by_libraries(name: &str) -> bool {
         || prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Returns whether a variable may hold a secret: it sets a key whose kind is a secret or an
-/// address, or its name or its value looks like that of a secret and no library reads the variable
-/// from the environment. The value is examined too, because a configuration may refer to any
+/// Returns whether a variable may hold a secret. It may if it sets a key whose kind is a secret or an
+/// address. It also may if its name or its value looks like a secret, unless libraries read the
+/// variable from the environment. The value is examined too, because a configuration may refer to any
 /// variable by `env:NAME`. False positives are harmless, because Planck reads its variables both
 /// from the environment and from the memory to which secrets are moved.
 pub fn may_be_secret(name: &str, text: &str, keys: &[KeyDescription]) -> bool {

@@ -24,8 +24,8 @@ pub const MOST_WAITING: usize = 128;
 const AGAIN: Duration = Duration::from_secs(2);
 /// The minimum time between two reads for one caller.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long the log must have stood still before a caller that waits is told that the work waits. A
-/// rule of the session may answer a wait right after it was opened.
+/// How long the log must stay unchanged before a caller is told that the work waits for an answer,
+/// because a rule of the session may answer a wait right after it was opened.
 const STILL: Duration = Duration::from_secs(1);
 /// How long the node of the orchestrator may take, beyond the time for which the caller waits. The
 /// caller's own deadline is later, so that this node can still answer.

@@ -40,8 +40,8 @@ pub async fn concurrency(checker: &Checker) -> Vec<Finding> {
     vec![Finding::skipped(CASE, "", why)]
 }
 
-/// Returns different arguments for a tool, each with the result of a call during which no other
-/// call runs. Returns an error if a call fails, if equal calls have different results, or if the
+/// Calls a tool with different arguments, one call at a time, and returns the arguments with their
+/// results. Returns an error if a call fails, if equal calls have different results, or if the
 /// results do not depend on the arguments.
 async fn distinct(
     checker: &Checker,

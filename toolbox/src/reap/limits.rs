@@ -22,7 +22,7 @@ pub struct CommandLimits {
     pub disk_free: u64,
 }
 
-/// The number of threads for each allowed process. Runtimes such as Go's and Java's start dozens.
+/// How many times the limit of threads of a call exceeds its limit of processes. Runtimes such as Go's and Java's start dozens.
 pub const THREADS: u64 = 16;
 
 impl Default for CommandLimits {
