@@ -13,9 +13,9 @@ use crate::{
 
 pub static WIRE: Wire = Wire {
     serves: |path| path == "/v1/messages",
-    authorise: authorise,
+    authorise,
     read: read::read,
-    refuse: refuse,
+    refuse,
     write: write::write,
     error_event: write::error_event,
     content_type: "text/event-stream; charset=utf-8",

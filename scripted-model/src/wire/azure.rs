@@ -18,10 +18,10 @@ const ABSENT: &str = "absent";
 
 pub static WIRE: Wire = Wire {
     serves: |path| path == CURRENT || deployment(path).is_some(),
-    authorise: authorise,
-    read: read,
-    refuse: refuse,
-    write: write,
+    authorise,
+    read,
+    refuse,
+    write,
     error_event: openai::error_event,
     content_type: "text/event-stream",
     call_id: openai::call_id,

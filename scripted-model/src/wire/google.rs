@@ -17,9 +17,9 @@ const AFTER_MODEL: &str = ":streamGenerateContent";
 
 pub static WIRE: Wire = Wire {
     serves: |path| model_of(path).is_some(),
-    authorise: authorise,
+    authorise,
     read: read::read,
-    refuse: refuse,
+    refuse,
     write: write::write,
     error_event: write::error_event,
     content_type: "text/event-stream",

@@ -18,9 +18,9 @@ pub static WIRE: Wire = Wire {
             "/llama_cpp/v1/chat/completions" | "/llama_cpp/chat/completions"
         )
     },
-    authorise: authorise,
+    authorise,
     read: |body, _| openai::read_lenient(body),
-    refuse: refuse,
+    refuse,
     write: write::write,
     error_event: write::error_event,
     content_type: "text/event-stream",

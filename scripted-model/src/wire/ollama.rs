@@ -10,9 +10,9 @@ use crate::{refusal::WireRefusal, script::Auth};
 
 pub static WIRE: Wire = Wire {
     serves: |path| path == "/api/chat",
-    authorise: authorise,
+    authorise,
     read: |body, _| read::read(body),
-    refuse: refuse,
+    refuse,
     write: write::write,
     error_event: write::error_event,
     content_type: "application/x-ndjson",

@@ -18,13 +18,13 @@ pub use write::{ChatWriter, error_event, write};
 
 pub static WIRE: Wire = Wire {
     serves: |path| path == "/v1/chat/completions",
-    authorise: authorise,
+    authorise,
     read: |body, _| read(body),
-    refuse: refuse,
-    write: write,
-    error_event: error_event,
+    refuse,
+    write,
+    error_event,
     content_type: "text/event-stream",
-    call_id: call_id,
+    call_id,
 };
 
 /// Returns a call's id, which encodes whether reasoning precedes the call.

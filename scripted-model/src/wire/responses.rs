@@ -19,7 +19,7 @@ pub static WIRE: Wire = Wire {
     write: write::write,
     error_event: write::error_event,
     content_type: "text/event-stream; charset=utf-8",
-    call_id: call_id,
+    call_id,
 };
 
 /// Returns a call's id. `thought` is the index of the reasoning before it in the reply.
