@@ -1,8 +1,9 @@
+use planck_common::{AgentId, SessionId, Timestamp, wait::WaitState};
 use serde_json::json;
 
 use super::*;
 
-fn read(body: Value) -> Result<ChatRequest, Problem> {
+fn read(body: Value) -> Result<UiRequest, Problem> {
     serde_json::from_value::<ChatBody>(body).unwrap().read()
 }
 
@@ -10,7 +11,7 @@ fn user(parts: Value) -> Value {
     json!({"id": "c", "messages": [{"id": "m", "role": "user", "parts": parts}]})
 }
 
-fn prompt(body: Value) -> UserMessage {
+fn prompt(body: Value) -> PromptMessage {
     match read(body).unwrap().asks {
         Asks::Prompt(message) => message,
         Asks::Answer(message) => panic!("{message:?}"),
@@ -218,4 +219,85 @@ fn calls_of_the_last_step_are_told_from_earlier_ones() {
         .map(|call| (call.call.as_str(), call.is_latest))
         .collect();
     assert_eq!(latest, [("c1", false), ("c2", true)]);
+}
+
+fn open(kind: WaitKind) -> WaitRow {
+    WaitRow {
+        seq: 3,
+        id: CallId::parse("c1").unwrap(),
+        session_id: SessionId::parse("s").unwrap(),
+        agent_id: AgentId::parse("a").unwrap(),
+        kind,
+        state: WaitState::Open,
+        title: "t".into(),
+        request: Box::default(),
+        digest: "d".into(),
+        options: None,
+        schema: None,
+        rule: None,
+        opened_at: Timestamp::from_millis(0),
+        expires_at: None,
+        decision: None,
+        reason: None,
+        answered_by: None,
+        answered_at: None,
+    }
+}
+
+fn part(approval: Option<&str>, state: ToolState) -> ToolPart {
+    ToolPart {
+        call: "c1".into(),
+        approval: approval.map(str::to_owned),
+        state,
+        is_latest: true,
+    }
+}
+
+#[test]
+fn only_what_fits_the_wait_is_an_answer() {
+    use WaitDecision::{Allow, Answer, Deny, Error};
+    use WaitKind::{Approval, Budget, ClientTool, Question};
+    let approved = |approved| ToolState::Approved {
+        approved,
+        reason: None,
+    };
+    let output = || ToolState::Output(7.into());
+    let error = || ToolState::Error("e".into());
+    for (kind, state, expected) in [
+        (Approval, approved(true), Some(Allow)),
+        (Approval, approved(false), Some(Deny)),
+        (Approval, output(), None),
+        (Approval, error(), None),
+        (Approval, ToolState::Open, None),
+        (ClientTool, output(), Some(Answer)),
+        (ClientTool, error(), Some(Error)),
+        (ClientTool, approved(true), None),
+        (Question, output(), Some(Answer)),
+        (Question, error(), Some(Deny)),
+        (Question, ToolState::Open, None),
+        (Budget, approved(true), None),
+        (Budget, output(), None),
+    ] {
+        let call = part(Some("c1:d"), state);
+        let answer = answers(&[open(kind)], std::slice::from_ref(&call)).unwrap();
+        let decision = answer.first().map(|answer| answer.decision);
+        assert_eq!(decision, expected, "{kind:?} {call:?}");
+    }
+}
+
+#[test]
+fn approval_names_what_was_shown() {
+    let approved = ToolState::Approved {
+        approved: true,
+        reason: None,
+    };
+    let waits = [open(WaitKind::Approval)];
+    let answer = answers(&waits, &[part(Some("c1:old"), approved.clone())]).unwrap();
+    assert_eq!(answer[0].digest.as_deref(), Some("old"));
+    for wrong in [None, Some(""), Some("c1"), Some("c2:d")] {
+        assert!(
+            answers(&waits, &[part(wrong, approved.clone())]).is_err(),
+            "{wrong:?}"
+        );
+    }
 }

@@ -8,8 +8,8 @@ fn id(id: &str) -> CallId {
     CallId::parse(id).unwrap()
 }
 
-fn encoder(continued: Option<Continued>) -> Encoder {
-    Encoder::new(SessionId::parse("s").unwrap(), continued)
+fn encoder(continued: Option<Continued>) -> ChunkEncoder {
+    ChunkEncoder::new(SessionId::parse("s").unwrap(), continued)
 }
 
 fn started() -> TurnEvent {
@@ -90,7 +90,7 @@ fn worker(state: WorkerState) -> TurnEvent {
 }
 
 /// Returns the chunks of events: the type, and what tells it from others of the type.
-fn written(encoder: &mut Encoder, events: Vec<TurnEvent>) -> Vec<String> {
+fn written(encoder: &mut ChunkEncoder, events: Vec<TurnEvent>) -> Vec<String> {
     let chunks = events.into_iter().flat_map(|event| encoder.take(event));
     let keys = [
         "delta",
