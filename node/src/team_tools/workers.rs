@@ -1,5 +1,6 @@
-//! `spawn_agent`: creates a member of the team, with those of the requested tools and skills that
-//! the calling agent may grant.
+//! The tools for workers. `spawn_agent` creates a member of the team, with those of the requested
+//! tools and skills that the calling agent may grant. `interrupt_agent` aborts a worker's running
+//! turn, and `destroy_agent` stops a worker permanently.
 
 use async_trait::async_trait;
 use planck_common::{
@@ -9,18 +10,18 @@ use planck_common::{
     reply::Refusal,
     spec::{AgentSpec, Member},
 };
+use planck_store::{AgentRecord, PutResult};
+use planck_toolbox::{Invocation, Tool, ToolOutcome};
 use serde::Deserialize;
 use serde_json::{Map, Value, json, value::RawValue};
 
-use super::{CallerContext, ServicesHandle, arguments, outcome, spec};
+use super::{CallerContext, ServicesHandle, arguments, find_member, outcome, spec};
 use crate::{
     model::ToolSpec,
     placement::wanted,
     team::{self, Spawned, agents_file},
     workspace,
 };
-use planck_store::PutResult;
-use planck_toolbox::{Invocation, Tool, ToolOutcome};
 
 pub(super) struct SpawnAgent {
     link: ServicesHandle,
@@ -166,7 +167,13 @@ impl SpawnAgent {
         let mut wanted = wanted(&session.workspace, &spec);
         wanted.only = match near {
             Some(Near::Orchestrator) => {
-                caller.services.base.lookup.agent(&session.lead).await?.node
+                caller
+                    .services
+                    .handles
+                    .lookup
+                    .agent(&session.lead)
+                    .await?
+                    .node
             }
             None => None,
         };
@@ -209,7 +216,7 @@ impl SpawnAgent {
             &caller.session.id,
             caller.input(task.id, &spawned.id, InputKind::Task, task.text),
         );
-        match caller.services.base.store.put(session, task).await? {
+        match caller.services.handles.store.put(session, task).await? {
             PutResult::Put { .. } | PutResult::Known(_) => {
                 caller.services.sessions.wake(session, &spawned.id).await;
                 Ok(())
@@ -270,5 +277,122 @@ impl Tool for SpawnAgent {
 
     async fn run(&self, call: Invocation) -> ToolOutcome {
         outcome(self.spawn(&call).await)
+    }
+}
+
+pub(super) struct InterruptAgent {
+    link: ServicesHandle,
+    spec: ToolSpec,
+}
+
+impl InterruptAgent {
+    pub(super) fn new(link: ServicesHandle) -> Self {
+        let spec = spec(
+            "interrupt_agent",
+            "Abort the running turn of an agent of the team. The agent stays, and continues with the inputs in its inbox.",
+            ToolEffect::Idempotent,
+            r#"{"type":"object","properties":{
+                "agent":{"type":"string","description":"An agent's id, or a name or type unique in the team"},
+                "reason":{"type":"string"}},
+              "required":["agent"],"additionalProperties":false}"#,
+        );
+        Self { link, spec }
+    }
+
+    async fn interrupt(&self, call: &Invocation) -> Result<ToolOutcome, Refusal> {
+        let args: DestroyArgs = arguments(call)?;
+        let caller = self.link.caller(call).await?;
+        let target = caller
+            .worker(&args.agent, "interrupt", "interrupts")
+            .await?;
+        caller
+            .services
+            .sessions
+            .abort_agent(&target, args.reason)
+            .await?;
+        Ok(ToolOutcome::ok(format!(
+            "{} is interrupted",
+            target.spec.name
+        )))
+    }
+}
+
+#[async_trait]
+impl Tool for InterruptAgent {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn run(&self, call: Invocation) -> ToolOutcome {
+        outcome(self.interrupt(&call).await)
+    }
+}
+
+pub(super) struct DestroyAgent {
+    link: ServicesHandle,
+    spec: ToolSpec,
+}
+
+#[derive(Deserialize)]
+struct DestroyArgs {
+    agent: String,
+    reason: Option<String>,
+}
+
+impl DestroyAgent {
+    pub(super) fn new(link: ServicesHandle) -> Self {
+        let spec = spec(
+            "destroy_agent",
+            "End an agent of the team for good, with its running turn and its processes.",
+            ToolEffect::Idempotent,
+            r#"{"type":"object","properties":{
+                "agent":{"type":"string","description":"An agent's id, or a name or type unique in the team"},
+                "reason":{"type":"string"}},
+              "required":["agent"],"additionalProperties":false}"#,
+        );
+        Self { link, spec }
+    }
+
+    async fn destroy(&self, call: &Invocation) -> Result<ToolOutcome, Refusal> {
+        let args: DestroyArgs = arguments(call)?;
+        let caller = self.link.caller(call).await?;
+        if is_stopped(&caller, &args.agent).await? {
+            return Ok(ToolOutcome::ok(format!(
+                "{} was stopped before",
+                args.agent
+            )));
+        }
+        let target = caller.worker(&args.agent, "destroy", "destroys").await?;
+        let reason = args.reason.unwrap_or_else(|| "destroyed".into());
+        caller
+            .services
+            .sessions
+            .stop_agent(&target, &reason)
+            .await?;
+        Ok(ToolOutcome::ok(format!("{} is stopped", target.spec.name)))
+    }
+}
+
+/// Returns whether the text refers to an agent that is already stopped, and to no other. A resumed
+/// turn repeats the call and must find that it succeeded.
+async fn is_stopped(caller: &CallerContext, wanted: &str) -> Result<bool, Refusal> {
+    let meant = caller
+        .services
+        .handles
+        .store
+        .agents_matching(&caller.session.id, wanted)
+        .await?;
+    let (there, ended): (Vec<_>, Vec<_>) = meant.into_iter().partition(AgentRecord::is_there);
+    Ok(find_member(&there, wanted).is_err() && find_member(&ended, wanted).is_ok())
+}
+
+#[async_trait]
+impl Tool for DestroyAgent {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn run(&self, call: Invocation) -> ToolOutcome {
+        outcome(self.destroy(&call).await)
     }
 }

@@ -1,4 +1,5 @@
-//! Checks whether clients and nodes can use NATS, by sending and receiving messages.
+//! Checks the servers that a node uses: whether clients and nodes can use NATS, whether the store
+//! can be written to, and how far the clocks of the servers are off.
 
 use std::{
     sync::Arc,
@@ -6,19 +7,23 @@ use std::{
 };
 
 use futures_util::StreamExt as _;
+use planck_bus::{Bus, BusError, NatsBus, NatsOptions, records::RecordsError};
+use planck_client::Client;
 use planck_common::{
     NodeId,
     command::Nodes,
+    server_clock::ServerClock,
     subject::{self, LIST, Target},
 };
+use planck_node::{
+    config::{Config, ConfiguredUrl, StoreKind},
+    node::{self, StoreTrial},
+};
+use planck_store::StoreError;
 use tokio::time::timeout;
 
-use super::{DoctorFinding, clock};
+use super::DoctorFinding;
 use crate::render::style::counted;
-use planck_bus::{Bus, BusError, NatsBus, NatsOptions, records::RecordsError};
-use planck_client::Client;
-use planck_node::config::{Config, ConfiguredUrl};
-use planck_node::node;
 
 /// How long nodes may take to answer, and how long a message to this process may take to arrive.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -61,7 +66,7 @@ pub async fn nats(config: &Config) -> Vec<DoctorFinding> {
 
 /// Connects to NATS, which includes a check of the server's version.
 async fn connect(config: &Config, url: &ConfiguredUrl) -> Result<NatsBus, DoctorFinding> {
-    let options = match node::nats(config) {
+    let options = match node::nats_options(config) {
         Ok(Some(options)) => NatsOptions {
             name: "planck doctor".into(),
             ..options
@@ -152,7 +157,7 @@ async fn registry(bus: &NatsBus, config: &Config) -> Vec<DoctorFinding> {
                 "jetstream",
                 "read the registry; its leader takes writes, and was given none to keep",
             ),
-            clock::compared("nats clock", "NATS", read),
+            compare_clocks("nats clock", "NATS", read),
         ],
         Ok(None) => vec![DoctorFinding::good(
             "jetstream",
@@ -192,5 +197,131 @@ async fn without_jetstream(bus: &NatsBus, url: &ConfiguredUrl, why: &str) -> Doc
             format!("{url}: enough for a client, not for a node: {why}"),
             "use the nodes' user to run a node here",
         ),
+    }
+}
+
+pub async fn store(config: &Config) -> Vec<DoctorFinding> {
+    let url = &config.store.url;
+    let StoreTrial {
+        finding,
+        write,
+        clock,
+    } = match node::try_store(config).await {
+        Ok(tried) => tried,
+        Err(error @ StoreError::Away(_)) => {
+            let what = format!("{url}: {error}");
+            return vec![DoctorFinding::bad("store", what, StoreError::UNREACHED)];
+        }
+        Err(error) => {
+            let remedy = "see above, or name another one in `store.url`";
+            return vec![DoctorFinding::bad(
+                "store",
+                format!("{url}: {error}"),
+                remedy,
+            )];
+        }
+    };
+    let finding = finding.map_or_else(
+        || format!("{url}, made with the first session"),
+        |finding| format!("{url}: {finding}"),
+    );
+    let write = match write {
+        Ok(written) => DoctorFinding::good("store write", written),
+        Err(error) => DoctorFinding::bad("store write", error.to_string(), way_to_write(config)),
+    };
+    let clock = clock.map(|read| compare_clocks("store clock", "Postgres", read));
+    [DoctorFinding::good("store", finding), write]
+        .into_iter()
+        .chain(clock)
+        .collect()
+}
+
+fn way_to_write(config: &Config) -> &'static str {
+    match config.store.kind() {
+        Some(StoreKind::Postgres) => {
+            "name the primary server in `store.url`, with a user who owns Planck's tables or may SELECT, INSERT, UPDATE and DELETE in them"
+        }
+        Some(StoreKind::Sqlite) | None => {
+            "see above; `planck session ls` and other commands that look work without"
+        }
+    }
+}
+
+/// The smallest difference in milliseconds that is reported as a note. From this difference on, the
+/// times in the log may not be in the order of the events.
+const NOTICED: u64 = 1_000;
+/// The smallest difference in milliseconds that is reported as bad. From this difference on,
+/// decisions that depend on wall-clock time go wrong. Leases, heartbeats and failure detection do
+/// not depend on wall clocks.
+const WRONG: u64 = 60_000;
+
+const REMEDY: &str = "keep both machines' clocks by NTP: `timedatectl set-ntp true`, or install chrony; `chronyc tracking` tells how \
+                      far off a clock is";
+
+fn compare_clocks(name: &'static str, server: &str, clock: ServerClock) -> DoctorFinding {
+    let ServerClock {
+        ahead_ms,
+        uncertainty_ms,
+    } = clock;
+    let (apart, unsure) = (shown(ahead_ms.unsigned_abs()), shown(uncertainty_ms));
+    let side = if ahead_ms < 0 { "behind" } else { "ahead of" };
+    let what = format!("{server} is {apart} {side} this machine, give or take {unsure}");
+    match clock.difference_ms() {
+        ..NOTICED => DoctorFinding::good(name, what),
+        NOTICED..WRONG => DoctorFinding::note(
+            name,
+            format!("{what}: times in logs and `--since` are off by as much"),
+            REMEDY,
+        ),
+        WRONG.. => DoctorFinding::bad(
+            name,
+            format!(
+                "{what}: limits of turns that move to another node, the age at which sessions are removed, and the expiry of \
+                 credentials and certificates go wrong"
+            ),
+            REMEDY,
+        ),
+    }
+}
+
+fn shown(millis: u64) -> String {
+    match millis {
+        ..10_000 => format!("{millis} ms"),
+        _ => format!("{} s", Duration::from_millis(millis).as_secs()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::FindingState;
+
+    #[test]
+    fn clocks_differ_noticeably_from_a_second_and_are_wrong_from_a_minute() {
+        for (ahead_ms, uncertainty_ms, state, said) in [
+            (3, 1, FindingState::Good, "3 ms ahead of this machine"),
+            (-999, 0, FindingState::Good, "999 ms behind"),
+            // The server answered slowly, so the clocks may not differ at all.
+            (1_900, 1_000, FindingState::Good, "give or take 1000 ms"),
+            (1_000, 0, FindingState::Note, "1000 ms ahead of"),
+            (-59_999, 0, FindingState::Note, "59 s behind"),
+            (60_000, 0, FindingState::Bad, "60 s ahead of"),
+            (-86_400_000, 5, FindingState::Bad, "86400 s behind"),
+        ] {
+            let read = ServerClock {
+                ahead_ms,
+                uncertainty_ms,
+            };
+            let found = compare_clocks("store clock", "Postgres", read);
+            assert!(
+                found.state == state && found.what.contains(said),
+                "{found:?}"
+            );
+            assert_eq!(
+                found.remedy.is_some(),
+                state != FindingState::Good,
+                "{found:?}"
+            );
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::{actor::Host, bus::Bus, lookup::Lookup, peers::Peers};
 
 /// Handles to the resources that the services use.
 #[derive(Clone)]
-pub struct Base {
+pub struct ServiceHandles {
     pub view: Arc<ClusterView>,
     pub bus: Arc<dyn Bus>,
     pub peers: Arc<Peers>,
