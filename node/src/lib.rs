@@ -15,9 +15,9 @@ pub mod team;
 
 mod lookup;
 
-mod base;
 #[doc(hidden)]
 pub mod baselines;
+mod handles;
 mod peers;
 mod placement;
 mod services;
