@@ -146,11 +146,6 @@ impl InputQueue {
         self.waiting.len()
     }
 
-    /// Frees the capacity that is no longer used.
-    pub(super) fn shrink(&mut self) {
-        self.waiting.shrink_to_fit();
-    }
-
     pub(super) fn holds(&self, id: &InputId) -> bool {
         self.waiting.iter().any(|input| input.id == *id)
     }

@@ -33,24 +33,7 @@ impl Agent {
         &self.config.tools
     }
 
-    /// Packs the history until [`Self::wake`] unpacks it. An agent that is not idle is unchanged.
-    /// After an error the agent is unchanged as well, and can continue.
-    pub fn rest(&mut self) -> Result<(), serde_json::Error> {
-        if !self.is_idle() {
-            return Ok(());
-        }
-        self.saves.shrink_to_fit();
-        self.inbox.shrink();
-        self.transcript.pack()
-    }
-
-    /// Unpacks the history. The caller must do so before a packed agent takes a step.
-    pub fn wake(&mut self) -> Result<(), serde_json::Error> {
-        self.transcript.unpack()
-    }
-
-    /// Returns the messages that the model sees, in order. The slice is empty while the history is
-    /// packed ([`Self::rest`]).
+    /// Returns the messages that the model sees, in order.
     pub fn context(&self) -> &[Line] {
         self.transcript.lines()
     }

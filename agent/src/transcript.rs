@@ -1,20 +1,15 @@
 //! The model's context: the latest summary and the messages after it. Each message is stored once and
 //! measured once.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use planck_common::{Seq, message::MessageBody};
 
 use crate::compact::{Line, shorten};
 
-/// A line in packed form: its id, its number of tokens and its message.
-type Packed<'a> = (Seq, u64, Cow<'a, MessageBody>);
-
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
     lines: Vec<Line>,
-    /// The lines while the agent rests. Then `lines` is empty.
-    packed: Option<Box<[u8]>>,
     /// The number of lines that have their id. The other lines are being saved.
     settled: usize,
     /// The id of the latest message, in context or not.
@@ -68,38 +63,6 @@ impl Transcript {
 
     pub(super) fn added(&self) -> u64 {
         self.added
-    }
-
-    /// Packs the lines into one buffer, which takes less than half of the memory, until
-    /// [`Self::unpack`]. After an error the lines are unchanged.
-    pub(super) fn pack(&mut self) -> Result<(), serde_json::Error> {
-        if self.packed.is_some() {
-            return Ok(());
-        }
-        let lines: Vec<Packed<'_>> = self
-            .lines
-            .iter()
-            .map(|line| (line.id, line.tokens, Cow::Borrowed(&*line.body)))
-            .collect();
-        self.packed = Some(serde_json::to_vec(&lines)?.into());
-        self.lines = Vec::new();
-        Ok(())
-    }
-
-    pub(super) fn unpack(&mut self) -> Result<(), serde_json::Error> {
-        let Some(bytes) = self.packed.take() else {
-            return Ok(());
-        };
-        let lines: Vec<Packed<'_>> = serde_json::from_slice(&bytes)?;
-        self.lines = lines
-            .into_iter()
-            .map(|(id, tokens, body)| Line {
-                id,
-                tokens,
-                body: Arc::new(body.into_owned()),
-            })
-            .collect();
-        Ok(())
     }
 
     /// Adds a message that is being saved. [`Self::settle`] sets its id.

@@ -42,11 +42,10 @@ const HELD: &str = "RssAnon";
 /// How long to wait, after a short workload has warmed the node up, for the end of the sweeps that
 /// a node makes when it starts.
 const STARTED: Duration = Duration::from_secs(3);
-/// How long to wait until idle agents are in the resting state, in which the memory for their next
-/// requests is freed.
-const RESTED: Duration = Duration::from_secs(10);
-/// How much longer to wait until idle agents are parked.
-const PARKED: Duration = Duration::from_secs(85);
+/// How long to wait until the work of the last turn has ended. The agents are still loaded then.
+const LOADED: Duration = Duration::from_secs(2);
+/// How much longer to wait until idle agents are parked, and their memory is free.
+const PARKED: Duration = Duration::from_secs(25);
 
 #[derive(Debug, Clone, Args)]
 pub struct Once {
@@ -285,7 +284,13 @@ impl BenchNode {
             metadata: serde_json::Map::new(),
         };
         let session: SessionId = self.client.start(request).await?.session_id;
-        let here = self.node.node().services().handles.host.agents(Some(&session));
+        let here = self
+            .node
+            .node()
+            .services()
+            .handles
+            .host
+            .agents(Some(&session));
         join_all(
             here.iter()
                 .map(|agent| self.node.node().services().handles.host.info(agent)),
@@ -338,7 +343,7 @@ impl BenchNode {
 
     async fn idle(&self, empty: u64) -> Idle {
         let held = || memory_kib(HELD).saturating_sub(empty);
-        tokio::time::sleep(RESTED).await;
+        tokio::time::sleep(LOADED).await;
         let loaded_kib = held();
         tokio::time::sleep(PARKED).await;
         Idle {

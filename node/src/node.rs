@@ -231,7 +231,6 @@ impl Vitals for Node {
             agents: [
                 here.running,
                 here.live.saturating_sub(here.running),
-                here.resting,
                 here.parked,
             ]
             .map(count),

@@ -250,7 +250,7 @@ impl Sessions {
     /// answers from outside, and its record says which. Only the one that waits is loaded.
     async fn abort_if_busy(&self, agent: &AgentRecord, reason: Option<&str>) -> Option<AgentId> {
         let id = &agent.id;
-        if agent.state == AgentState::Idle && self.handles.host.is_at_rest(id) {
+        if agent.state == AgentState::Idle && self.handles.host.is_parked(id) {
             return None;
         }
         if self.handles.host.info(id).await.ok()?.state == AgentState::Idle {

@@ -116,7 +116,6 @@ impl Takeover {
             .await
             .is_some()
         {
-            self.handles.host.park();
             let is_full = schedule.begin();
             if is_full {
                 self.handles.host.may_miss_agents();

@@ -13,8 +13,8 @@ use async_trait::async_trait;
 pub struct Gauges {
     /// The number of sessions by state, in the order of `/metrics`: active, idle.
     pub sessions: [u64; 2],
-    /// The number of agents by state: running, idle, resting, parked.
-    pub agents: [u64; 4],
+    /// The number of agents by state: running, idle, parked.
+    pub agents: [u64; 3],
     pub inbox: u64,
     pub heartbeat_age: Duration,
 }

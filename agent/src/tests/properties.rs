@@ -433,7 +433,6 @@ impl Player {
             check_decisions(world);
             world.waits.check(&world.agent);
             check_restore(world);
-            check_rest(world);
         }
     }
 }
@@ -564,19 +563,6 @@ fn check_restore(world: &mut World) {
     );
     assert_eq!(world.agent.turn(), other.turn());
     assert_eq!(world.agent.totals(), other.totals());
-}
-
-/// Checks that an agent that rested continues with the context it had before.
-fn check_rest(world: &mut World) {
-    let before = format!("{:?}", world.agent);
-    world.agent.rest().unwrap();
-    world.agent.rest().unwrap();
-    assert!(
-        !world.agent.is_idle() || world.agent.context().is_empty(),
-        "the agent holds its history twice"
-    );
-    world.agent.wake().unwrap();
-    assert_eq!(format!("{:?}", world.agent), before);
 }
 
 fn pick<T>(from: &[T], which: usize) -> Option<&T> {

@@ -1,8 +1,6 @@
-//! All agents of this node. An agent with work has a task. After [`REST_AFTER`] without work the
-//! agent rests: its task ends, and its state stays in memory. After `park_after` without work the
-//! agent is parked: only its entry in a map remains. An agent that only waits for answers from
-//! outside is parked at once in place of resting. The next message to a resting or parked agent
-//! starts a task for it.
+//! All agents of this node. An agent with work has a task. After `park_after` without work, or while
+//! it only waits for answers from outside, the agent is parked: only its entry in a map remains. The
+//! next message to a parked agent starts a task, which loads the agent from the store.
 
 mod requests;
 
@@ -17,14 +15,11 @@ use std::{
 
 use planck_common::{AgentId, SessionId, command::AgentState};
 use planck_toolbox::Toolbox;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    ActorContext, ActorIdentity, Hosting, Opening,
-    run::{Actor, REST_AFTER},
-    runtimes::Runtimes,
-    startup::ActorStartup,
+    ActorContext, ActorIdentity, Hosting, Opening, runtimes::Runtimes, startup::ActorStartup,
 };
 use crate::agent::{OpenTurn, Unstorable};
 
@@ -102,7 +97,7 @@ impl Host {
         let predecessor = known
             .and_then(|slot| slot.state.live())
             .map(|live| live.gone.clone());
-        let state = SlotState::Live(self.spawn(&mut hosting, None, predecessor));
+        let state = SlotState::Live(self.spawn(&mut hosting, predecessor));
         let (notifier, incarnation) = (&self.0.context.notifier, hosting.session.incarnation);
         notifier.started(&hosting);
         let Some(old) = slots.insert(hosting.agent.clone(), HostSlot { hosting, state }) else {
@@ -148,24 +143,12 @@ impl Host {
         self.0.missing.take()
     }
 
-    /// Returns whether the agent is on this node without a task, because it rests or is parked. A
-    /// parked agent is idle, or has an open turn in which it waits for answers from outside.
-    pub fn is_at_rest(&self, agent: &AgentId) -> bool {
+    /// Returns whether the agent is on this node without a task. Such an agent is idle, or has an
+    /// open turn in which it waits for answers from outside.
+    pub fn is_parked(&self, agent: &AgentId) -> bool {
         self.slots()
             .get(agent)
             .is_some_and(|slot| slot.state.live().is_none())
-    }
-
-    /// Parks the resting agents that were idle for `park_after`.
-    pub fn park(&self) {
-        let now = Instant::now();
-        // The actors are collected, so that they are dropped only after the lock on the slots is
-        // released.
-        let _parked: Vec<Box<Actor>> = self
-            .slots()
-            .values_mut()
-            .filter_map(|slot| slot.park(now))
-            .collect();
     }
 
     pub fn hosting(&self, agent: &AgentId) -> Option<Hosting> {
@@ -201,23 +184,13 @@ impl Host {
         if self.is_closed() {
             return None;
         }
-        let rested = slot.state.take_rested();
-        let live = self.spawn(&mut slot.hosting, rested, None);
+        let live = self.spawn(&mut slot.hosting, None);
         slot.state = SlotState::Live(live.clone());
         Some(live)
     }
 
-    fn spawn(
-        &self,
-        hosting: &mut Hosting,
-        rested: Option<Box<Actor>>,
-        predecessor: Option<CancellationToken>,
-    ) -> LiveActor {
+    fn spawn(&self, hosting: &mut Hosting, predecessor: Option<CancellationToken>) -> LiveActor {
         let (sender, mailbox) = mpsc::channel(MAILBOX);
-        if rested.is_some() {
-            // The channel is new, so it has room.
-            let _ = sender.try_send(Box::new(ActorMessage::ToolsMayDiffer));
-        }
         let number = self.0.task_numbers.fetch_add(1, Ordering::Relaxed);
         let (dropped, gone) = (CancellationToken::new(), CancellationToken::new());
         let live = LiveActor {
@@ -245,7 +218,7 @@ impl Host {
                 dropped: live.dropped.clone(),
             };
             // The future is boxed, because the task would otherwise reserve three times its size.
-            let running = Box::pin(startup.live(rested, mailbox));
+            let running = Box::pin(startup.live(mailbox));
             let (host, dropped, gone) = (
                 self.clone(),
                 live.dropped.clone(),
@@ -277,13 +250,6 @@ impl Host {
                     self.0.context.notifier.gone(&slot.hosting);
                 }
                 ack.send();
-            }
-            TaskEnd::Resting { unread, actor } => {
-                let until = Instant::now() + self.0.context.park_after.saturating_sub(REST_AFTER);
-                self.settle(agent, number, |slot| {
-                    slot.state = SlotState::Resting { actor, until }
-                });
-                self.hand_on(agent, unread).await;
             }
             TaskEnd::Refused { unread, unstorable } => {
                 self.settle(agent, number, |slot| {
@@ -351,7 +317,6 @@ struct HostSlot {
 
 enum SlotState {
     Live(LiveActor),
-    Resting { actor: Box<Actor>, until: Instant },
     Parked,
 }
 
@@ -369,53 +334,19 @@ struct LiveActor {
     gone: CancellationToken,
 }
 
-impl HostSlot {
-    /// Parks the agent if it has rested long enough, and returns its actor.
-    fn park(&mut self, now: Instant) -> Option<Box<Actor>> {
-        if !matches!(self.state, SlotState::Resting { until, .. } if until <= now) {
-            return None;
-        }
-        let actor = self.state.take_rested()?;
-        self.hosting.opening.had = actor.had();
-        Some(actor)
-    }
-}
-
 impl SlotState {
     fn live(&self) -> Option<&LiveActor> {
         match self {
             Self::Live(live) => Some(live),
-            Self::Resting { .. } | Self::Parked => None,
-        }
-    }
-
-    /// Returns whether the toolbox in memory may differ from the tools that are available now.
-    fn may_have_other_tools(&self) -> bool {
-        match self {
-            Self::Live(_) => true,
-            Self::Resting { actor, .. } => actor.had().is_some(),
-            Self::Parked => false,
-        }
-    }
-
-    /// Takes the resting actor, if there is one, and leaves the slot parked.
-    fn take_rested(&mut self) -> Option<Box<Actor>> {
-        match std::mem::replace(self, Self::Parked) {
-            Self::Resting { actor, .. } => Some(actor),
-            Self::Live(_) | Self::Parked => None,
+            Self::Parked => None,
         }
     }
 }
 
 /// How an actor's task ended. `unread` has the messages that the actor did not read.
 pub(super) enum TaskEnd {
-    /// The agent is idle and needs no task.
-    Resting {
-        unread: Vec<ActorMessage>,
-        actor: Box<Actor>,
-    },
-    /// The agent was idle for a long time and is unloaded. `had` contains the agent's tools if they
-    /// may change before the agent is loaded again.
+    /// The agent needs no task. `had` contains the agent's tools if they may change before the agent
+    /// is loaded again.
     Parked {
         unread: Vec<ActorMessage>,
         had: Option<Arc<Toolbox>>,
@@ -462,7 +393,6 @@ pub struct AgentCounts {
     pub running: usize,
     /// Agents with a task.
     pub live: usize,
-    pub resting: usize,
     pub parked: usize,
     /// Inputs that wait for agents in memory.
     pub queued: usize,
@@ -484,7 +414,6 @@ impl Host {
             sessions.insert(&slot.hosting.session.id);
             match slot.state {
                 SlotState::Live(_) => counts.live += 1,
-                SlotState::Resting { .. } => counts.resting += 1,
                 SlotState::Parked => counts.parked += 1,
             }
         }

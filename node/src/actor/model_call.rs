@@ -63,11 +63,6 @@ impl Encoding {
         self.cached = Some(cached);
         request
     }
-
-    /// Frees the cache. The next request encodes the conversation again.
-    pub fn forget(&mut self) {
-        self.cached = None;
-    }
 }
 
 fn head(agent: &Agent) -> RequestHead {

@@ -1,13 +1,10 @@
-//! Runs one agent on this node. The actor handles one event after another until the agent rests, is
+//! Runs one agent on this node. The actor handles one event after another until the agent is
 //! parked or stopped, or cannot continue on this node. Its end decides what happens to its lease.
 
 mod change;
 mod perform;
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use perform::Performed;
 use planck_common::{
@@ -36,10 +33,6 @@ use crate::agent::{
 };
 
 pub(super) use change::ToolsDiffer;
-
-/// How long an agent is idle before it rests and frees memory. An agent that was idle for this time
-/// is unlikely to send a request soon.
-pub(super) const REST_AFTER: Duration = Duration::from_secs(5);
 
 pub(super) struct Actor {
     pub(super) context: Arc<ActorContext>,
@@ -85,8 +78,6 @@ struct PendingStop {
 
 /// Why the actor's task ended without an error.
 pub(super) enum Leave {
-    /// The agent is idle, but may get work soon.
-    Resting,
     /// The agent was idle for so long that it is unloaded, or it only waits for answers from
     /// outside.
     Parked,
@@ -98,7 +89,7 @@ enum ActorEvent {
     Saved(Result<Input, ActorLost>),
     Answer(Input),
     Message(Option<Box<ActorMessage>>),
-    /// The agent was idle for [`REST_AFTER`], or for `park_after` if that is shorter.
+    /// The agent was idle, or only waited, for `park_after`.
     Quiet,
     Dropped,
 }
@@ -127,11 +118,6 @@ impl Actor {
                 ActorEvent::Saved(saved) => self.step(saved?).await?,
                 ActorEvent::Answer(input) => self.step(input).await?,
                 ActorEvent::Message(Some(message)) => Box::pin(self.read(*message)).await?,
-                ActorEvent::Quiet
-                    if self.agent.is_idle() && self.context.park_after > REST_AFTER =>
-                {
-                    return Ok(Leave::Resting);
-                }
                 ActorEvent::Message(None) | ActorEvent::Quiet => return Ok(Leave::Parked),
                 ActorEvent::Dropped => return Err(ActorLost::Dropped),
             };
@@ -149,7 +135,7 @@ impl Actor {
                 saved = self.saves.next(&*bus) => ActorEvent::Saved(saved),
                 input = self.work.next() => ActorEvent::Answer(input),
                 message = mailbox.recv() => ActorEvent::Message(message),
-                () = tokio::time::sleep(self.context.park_after.min(REST_AFTER)), if idle => ActorEvent::Quiet,
+                () = tokio::time::sleep(self.context.park_after), if idle => ActorEvent::Quiet,
             }
         };
         // The mailbox of a dropped agent closes at about the same time, and must not park the agent.
@@ -158,24 +144,6 @@ impl Actor {
             () = self.acks.dropped.cancelled() => ActorEvent::Dropped,
             event = event => event,
         }
-    }
-
-    /// Frees memory. The agent needs no task until it gets the next message.
-    fn rest(&mut self) {
-        self.encoding.forget();
-        if let Err(error) = self.agent.rest() {
-            tracing::error!(%error, "a message cannot be serialised; the agent rests with all its memory");
-        }
-        // The new values are empty. The old ones hold memory and references to the task, which is
-        // about to end.
-        self.work = ActorWork::default();
-        self.saves.rest();
-    }
-
-    /// Prepares a resting agent for a new task, which may run on another runtime.
-    pub(super) fn wake_up(&mut self, clients: Clients, dropped: CancellationToken) {
-        self.clients = clients;
-        self.acks = PendingAcks::new(dropped);
     }
 
     async fn read(&mut self, message: ActorMessage) -> Result<Performed, ActorLost> {
@@ -261,7 +229,7 @@ impl Actor {
             return Ok(Performed::GoOn);
         }
         let id = input.id.clone();
-        let effects = self.decide(Input::Delivered(input))?;
+        let effects = self.decide(Input::Delivered(input));
         let refused = effects
             .iter()
             .any(|effect| matches!(effect, Effect::Save(save) if save.ends(&id)));
@@ -380,14 +348,6 @@ impl Actor {
     ) -> TaskEnd {
         self.work.wind_up().await;
         match ended {
-            Ok(Leave::Resting) => {
-                tracing::debug!(agent = %self.identity.agent, "resting");
-                self.rest();
-                TaskEnd::Resting {
-                    unread: unread(&mut mailbox),
-                    actor: self,
-                }
-            }
             Ok(Leave::Parked) => TaskEnd::Parked {
                 unread: unread(&mut mailbox),
                 had: self.had(),
@@ -416,7 +376,7 @@ impl Actor {
                     }
                 }
             }
-            Err(lost @ (ActorLost::Unsaved(_) | ActorLost::Unreadable(_))) => {
+            Err(lost @ ActorLost::Unsaved(_)) => {
                 let ActorIdentity { agent, epoch, .. } = &self.identity;
                 tracing::warn!(%agent, epoch, %lost, "dropped the agent: it cannot continue on this node");
                 TaskEnd::Gone(StopAck::to_nobody())

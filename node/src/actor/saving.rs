@@ -48,8 +48,6 @@ pub enum ActorLost {
     Unsaved(AppendError),
     #[error("the store refuses the agent's data: {}", .0.why)]
     Unstorable(Unstorable),
-    #[error("the state of the resting agent cannot be read: {0}")]
-    Unreadable(serde_json::Error),
 }
 
 impl Saves {
@@ -84,11 +82,6 @@ impl Saves {
             stopped,
         };
         self.handle.queue.release(release).await
-    }
-
-    /// Frees memory. The caller has to ensure that no save is in flight.
-    pub fn rest(&mut self) {
-        self.in_flight = VecDeque::new();
     }
 
     /// Returns whether no save is in flight, so that all decisions are committed.

@@ -46,22 +46,10 @@ pub(super) struct ActorStartup {
 type StartedActor = (Box<Actor>, Vec<Effect>, Vec<Event>);
 
 impl ActorStartup {
-    /// Runs the agent until its task ends. If `rested` contains an actor, that actor continues
-    /// without being loaded again.
-    pub(super) async fn live(
-        self,
-        rested: Option<Box<Actor>>,
-        mut mailbox: mpsc::Receiver<Box<ActorMessage>>,
-    ) -> TaskEnd {
+    /// Loads the agent, and runs it until its task ends.
+    pub(super) async fn live(self, mut mailbox: mpsc::Receiver<Box<ActorMessage>>) -> TaskEnd {
         let was_refused = matches!(self.opening.open_turn, OpenTurn::Refused(_));
-        let begun = match rested {
-            Some(mut actor) => {
-                actor.wake_up(self.clients, self.dropped);
-                Some((actor, Vec::new(), Vec::new()))
-            }
-            None => Box::pin(self.loaded()).await,
-        };
-        let Some((mut actor, effects, opening)) = begun else {
+        let Some((mut actor, effects, opening)) = Box::pin(self.loaded()).await else {
             return TaskEnd::Gone(StopAck::to_nobody());
         };
         let ended = actor.run(effects, opening, &mut mailbox).await;

@@ -281,7 +281,7 @@ async fn inputs_that_arrive_without_a_permit_are_read_when_it_returns() {
     for has_rested in [false, true] {
         if has_rested {
             node.until("the agent rests", async |services| {
-                services.handles.host.is_at_rest(&lead.id)
+                services.handles.host.is_parked(&lead.id)
             })
             .await;
         }
@@ -384,7 +384,7 @@ async fn waiting_unloaded(world: &World) -> (TestNode, Started) {
             .agent(&started.orchestrator)
             .await
             .unwrap();
-        lead.state == AgentState::Waiting && services.handles.host.is_at_rest(&lead.id)
+        lead.state == AgentState::Waiting && services.handles.host.is_parked(&lead.id)
     };
     node.until("the agent waits unloaded", is_unloaded).await;
     (node, started)

@@ -278,7 +278,7 @@ impl Takeover {
 
     /// Returns whether the agent does nothing that would be lost: it is idle, or has no task.
     pub(super) async fn is_idle(&self, agent: &AgentId) -> bool {
-        if self.handles.host.is_at_rest(agent) {
+        if self.handles.host.is_parked(agent) {
             return true;
         }
         let info = self.handles.host.info(agent).await;

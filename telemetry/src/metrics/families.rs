@@ -45,7 +45,7 @@ pub const SECONDS: [f64; 14] = [
 ];
 
 pub const OUTCOMES_OF_TURNS: &[&str] = &["completed", "aborted", "truncated", "limit", "error"];
-pub const STATES_OF_AGENTS: &[&str] = &["running", "idle", "resting", "parked"];
+pub const STATES_OF_AGENTS: &[&str] = &["running", "idle", "parked"];
 pub const STATES_OF_SESSIONS: &[&str] = &["active", "idle"];
 
 const fn family(

@@ -161,10 +161,10 @@ impl Host {
     /// Notifies the agents in memory whose tools may have changed. A parked agent gets its current
     /// tools when it is loaded.
     pub async fn tools_changed(&self) {
-        let concerned = |(agent, slot): (&AgentId, &HostSlot)| {
-            slot.state.may_have_other_tools().then(|| agent.clone())
-        };
-        let agents: Vec<AgentId> = self.slots().iter().filter_map(concerned).collect();
+        let is_live = |slot: &HostSlot| slot.state.live().is_some();
+        let agents: Vec<AgentId> = (self.slots().iter())
+            .filter_map(|(agent, slot)| is_live(slot).then(|| agent.clone()))
+            .collect();
         for agent in agents {
             let _it_left = self.send(&agent, ActorMessage::ToolsMayDiffer).await;
         }

@@ -44,17 +44,15 @@ pub(in crate::actor) enum Performed {
 impl Actor {
     /// Passes an input to the agent and performs the resulting effects.
     pub(in crate::actor) async fn step(&mut self, input: Input) -> Result<Performed, ActorLost> {
-        let effects = self.decide(input)?;
+        let effects = self.decide(input);
         self.perform(effects).await
     }
 
-    /// Passes an input to the agent and returns the resulting effects. Wakes the agent first if it
-    /// was resting.
-    pub(in crate::actor) fn decide(&mut self, input: Input) -> Result<Vec<Effect>, ActorLost> {
-        self.agent.wake().map_err(ActorLost::Unreadable)?;
+    /// Passes an input to the agent and returns the resulting effects.
+    pub(in crate::actor) fn decide(&mut self, input: Input) -> Vec<Effect> {
         let effects = self.agent.step(input, Timestamp::now());
         self.note_queue(self.agent.queued());
-        Ok(effects)
+        effects
     }
 
     pub(in crate::actor) async fn perform(
@@ -116,7 +114,7 @@ impl Actor {
                 settled = self.saves.next(&*self.context.bus) => settled?,
                 () = self.acks.dropped.cancelled() => return Err(ActorLost::Dropped),
             };
-            decided.extend(self.decide(settled)?);
+            decided.extend(self.decide(settled));
         }
         Ok(decided)
     }

@@ -30,7 +30,7 @@ section! {
         threads: Option<u32> = None;
         /// How long an agent must be idle before it leaves memory. The next message for it loads it
         /// again.
-        park_after: Period = Period::seconds(60);
+        park_after: Period = Period::seconds(5);
         /// Whether a session over NATS may work in any directory of this machine, named by an
         /// absolute path, rather than only in the workspaces. Unset: only if NATS is on this
         /// machine.

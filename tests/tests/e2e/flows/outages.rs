@@ -149,8 +149,8 @@ async fn nothing_is_lost_when_the_server_is_killed_and_starts_on_postgres() -> R
 }
 
 /// NATS returns without the registry, so that the node takes requests and stays suspended. The agent
-/// is loaded if it is idle for less than 5 s, and rests otherwise.
-async fn prompt_to_a_suspended_node_runs(backend: Backend, rests: bool) -> Result<()> {
+/// is loaded if it is idle for less than 5 s, and parked otherwise.
+async fn prompt_to_a_suspended_node_runs(backend: Backend, is_parked: bool) -> Result<()> {
     let mut world = World::start(backend, Script::new().always(Reply::text("ready"))).await?;
     let node = world
         .node_with(&[("RUST_LOG", "info,planck=debug")])
@@ -158,8 +158,8 @@ async fn prompt_to_a_suspended_node_runs(backend: Backend, rests: bool) -> Resul
     let said =
         async |what: &str| eventually(what, async || node.log().contains(what).then_some(())).await;
     let started = world.caller.start(&world.solo()).await?;
-    if rests {
-        said("\"resting\"").await?;
+    if is_parked {
+        said("\"parked\"").await?;
     }
     world.nats.kill()?;
     said("this node is suspended").await?;
@@ -199,6 +199,6 @@ async fn prompt_to_a_suspended_node_runs_on_postgres() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn prompt_to_a_resting_agent_of_a_suspended_node_runs_on_sqlite() -> Result<()> {
+async fn prompt_to_a_parked_agent_of_a_suspended_node_runs_on_sqlite() -> Result<()> {
     prompt_to_a_suspended_node_runs(Backend::Sqlite, true).await
 }

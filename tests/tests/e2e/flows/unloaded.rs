@@ -29,11 +29,14 @@ use crate::{
 /// How long another node may take to take up the sessions of a node that is gone.
 const TAKEN_UP: Duration = Duration::from_secs(60);
 
+const ENVIRONMENT: &[(&str, &str)] = &[
+    ("PLANCK_NODE_PARK_AFTER", "1s"),
+    ("RUST_LOG", "planck=debug"),
+];
+
 /// Why the workers are not loaded.
 #[derive(Debug, Clone, Copy)]
 enum Situation {
-    /// They rest, or are parked if they wait.
-    Resting,
     Parked,
     /// They are parked, and any of two nodes gets each command.
     Elsewhere,
@@ -329,7 +332,7 @@ async fn unloaded(world: &World, node: &Node, cases: &[Case]) -> Result<()> {
         let mut lines = log
             .lines()
             .filter(|line| line.contains(case.worker.as_str()));
-        lines.any(|line| line.contains("\"parked\"") || line.contains("\"resting\""))
+        lines.any(|line| line.contains("\"parked\""))
     };
     eventually("the workers are unloaded", async || {
         let log = node.log();
@@ -340,24 +343,12 @@ async fn unloaded(world: &World, node: &Node, cases: &[Case]) -> Result<()> {
 }
 
 impl Situation {
-    fn environment(self) -> [(&'static str, &'static str); 2] {
-        let park_after = match self {
-            Self::Resting => "1h",
-            Self::Parked | Self::Elsewhere | Self::Left | Self::Killed => "1s",
-        };
-        [
-            ("PLANCK_NODE_PARK_AFTER", park_after),
-            ("RUST_LOG", "planck=debug"),
-        ]
-    }
-
     /// Brings the workers of a node, which are unloaded, into the situation. Returns the nodes that
     /// run then.
     async fn arise(self, world: &World, mut node: Node) -> Result<Vec<Node>> {
-        let environment = self.environment();
-        let other = || world.node_with(&environment);
+        let other = || world.node_with(ENVIRONMENT);
         Ok(match self {
-            Self::Resting | Self::Parked => vec![node],
+            Self::Parked => vec![node],
             Self::Elsewhere => {
                 let other = other().await?;
                 until_all_see(world, &[&node, &other]).await?;
@@ -381,7 +372,7 @@ impl Situation {
 /// outcomes are the same.
 async fn is_as_loaded(backend: Backend, situation: Situation) -> Result<()> {
     let world = World::start(backend, script()).await?;
-    let node = world.node_with(&situation.environment()).await?;
+    let node = world.node_with(ENVIRONMENT).await?;
     let mut wanted = Vec::new();
     for case in Case::start_all(&world).await? {
         world.caller.agent(&case.worker).await?;
@@ -408,7 +399,7 @@ async fn is_as_loaded(backend: Backend, situation: Situation) -> Result<()> {
         Situation::Killed => &[""],
         // The other node may take the agents of a node that leaves before it has released all.
         Situation::Elsewhere => &["cannot release the lease"],
-        Situation::Resting | Situation::Parked | Situation::Left => &[],
+        Situation::Parked | Situation::Left => &[],
     };
     for node in nodes {
         node.leave_despite(excused).await?;
@@ -431,8 +422,6 @@ situations! {
     #[ignore = "takes ten seconds of CPU time: make test-all"]
     verbs_reach_an_agent_whose_node_left_on_sqlite: Left on Sqlite;
     #[ignore = "takes ten seconds of CPU time: make test-all"]
-    verbs_reach_a_resting_agent_on_sqlite: Resting on Sqlite;
-    #[ignore = "takes ten seconds of CPU time: make test-all"]
     verbs_reach_a_parked_agent_of_another_node_on_sqlite: Elsewhere on Sqlite;
     #[ignore = "takes ten seconds of CPU time: make test-all"]
     verbs_reach_an_agent_whose_node_was_killed_on_sqlite: Killed on Sqlite;
@@ -440,8 +429,6 @@ situations! {
     verbs_reach_a_parked_agent_on_postgres: Parked on Postgres;
     #[ignore = "takes ten seconds of CPU time: make test-all"]
     verbs_reach_an_agent_whose_node_left_on_postgres: Left on Postgres;
-    #[ignore = "takes ten seconds of CPU time: make test-all"]
-    verbs_reach_a_resting_agent_on_postgres: Resting on Postgres;
     #[ignore = "takes ten seconds of CPU time: make test-all"]
     verbs_reach_a_parked_agent_of_another_node_on_postgres: Elsewhere on Postgres;
     #[ignore = "takes ten seconds of CPU time: make test-all"]

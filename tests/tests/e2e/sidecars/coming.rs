@@ -121,7 +121,7 @@ async fn tools_of_a_sidecar_that_died_are_removed() -> Result<()> {
         listed.sidecars.is_empty().then_some(())
     })
     .await?;
-    // A resting agent learns of the change only when a request wakes it.
+    // A parked agent learns of the change only when a request wakes it.
     scene.tell("talker", AgentVerb::Info, json!({})).await?;
     let left = within(MISSED, "its tool leaves the agent", async || {
         let log = scene.log_of("talker").await.ok()?;
