@@ -285,7 +285,13 @@ impl BenchNode {
             metadata: serde_json::Map::new(),
         };
         let session: SessionId = self.client.start(request).await?.session_id;
-        let here = self.node.node().services().handles.host.agents(Some(&session));
+        let here = self
+            .node
+            .node()
+            .services()
+            .handles
+            .host
+            .agents(Some(&session));
         join_all(
             here.iter()
                 .map(|agent| self.node.node().services().handles.host.info(agent)),

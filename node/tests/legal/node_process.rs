@@ -156,7 +156,13 @@ impl NodeProcess {
 
     /// Kills the process. The node writes and publishes nothing after this call has returned.
     pub async fn kill(self) {
-        self.running.node().services().handles.host.shut_down().await;
+        self.running
+            .node()
+            .services()
+            .handles
+            .host
+            .shut_down()
+            .await;
     }
 
     pub async fn leave(self) -> Result<()> {
