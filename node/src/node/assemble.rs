@@ -33,7 +33,10 @@ use crate::{
     team::{KnownModels, TeamContext, TeamLibrary},
     workspace::Workspaces,
 };
-use planck_cluster::{registry::ClusterRegistry, thread::JoinError};
+use planck_cluster::{
+    registry::ClusterRegistry,
+    thread::{JoinError, MemberLink},
+};
 use planck_providers::{Llm, Provider};
 use planck_store::{SessionStore, StoreError};
 use planck_telemetry::instance;
@@ -248,9 +251,8 @@ fn joining(
 ) -> Result<Option<Joining>, AssemblyError> {
     let replicas = config.nats.replicas as usize;
     let (cluster, store_address) = (config.cluster.clone(), config.store.address());
-    let joining = |((nats, heartbeat), registry)| Joining {
-        nats,
-        replicas,
+    let joining = |((options, heartbeat), registry)| Joining {
+        link: MemberLink::Nats(Box::new(options), replicas),
         cluster,
         registry,
         store_address,
