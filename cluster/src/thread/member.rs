@@ -113,6 +113,7 @@ impl MembershipThread {
         while !self.over {
             let wake = clock::instant(self.machine.next_wake());
             tokio::select! {
+                biased;
                 () = sleep_until(wake) => self.happened(MembershipInput::Woken),
                 Some(delivery) = streams.heartbeats.next() => self.heartbeat(&delivery),
                 Some(hint) = streams.hints.next() => self.hinted(hint),

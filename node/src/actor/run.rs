@@ -141,6 +141,7 @@ impl Actor {
         let bus = Arc::clone(&self.parts.bus);
         let event = async {
             tokio::select! {
+                biased;
                 settled = self.saves.next(&*bus) => ActorEvent::Settled(settled),
                 input = self.work.next() => ActorEvent::Answer(input),
                 mail = mailbox.recv() => ActorEvent::Mail(mail),

@@ -266,6 +266,7 @@ impl Claiming<'_> {
                 .next_wake()
                 .map_or_else(|| Instant::now() + PATIENCE, clock::instant);
             let input = tokio::select! {
+                biased;
                 Some(done) = self.jobs.join_next() => done.ok().flatten(),
                 () = sleep_until(wake) => Some(ClaimInput::Woken),
             };
