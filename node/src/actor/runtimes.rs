@@ -41,6 +41,22 @@ impl Runtimes {
         })
     }
 
+    /// Returns a single lane that runs the agents on the current runtime, for a simulation, which
+    /// runs all nodes on one thread.
+    #[cfg(test)]
+    pub(crate) fn on_this_thread(clients: Clients) -> Self {
+        let lane = Lane {
+            runtime: runtime::Handle::current(),
+            clients,
+            stop: None,
+            thread: None,
+        };
+        Self {
+            lanes: vec![lane],
+            next: AtomicUsize::new(0),
+        }
+    }
+
     /// Returns the lane for the next task of an agent. The lanes are used in rotation.
     pub fn next(&self) -> Option<&Lane> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);

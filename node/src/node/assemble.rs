@@ -2,6 +2,8 @@
 
 mod inventory;
 mod models;
+#[cfg(test)]
+pub(crate) mod simulated;
 mod store;
 mod store_service;
 mod tools;
