@@ -22,6 +22,8 @@ mod peers;
 mod placement;
 mod services;
 mod sessions;
+#[cfg(test)]
+mod simulation;
 mod takeover;
 mod team_registry;
 mod team_tools;

@@ -1,6 +1,6 @@
 //! Builds the services of a node, runs them, and shuts them down.
 
-mod assemble;
+pub(crate) mod assemble;
 mod cluster_handle;
 mod notifier;
 mod vitals;

@@ -26,10 +26,10 @@ use crate::{
     membership::{
         Membership, MembershipEffect, MembershipInput, NodeIdentity, ReadSource, SeenNode,
     },
-    registry::{ClusterRegistry, NodeHint, RegistryError},
+    registry::{NodeHint, RegistryError},
     times::REAPER_BEAT,
 };
-use planck_bus::{Bus, Delivery, NatsBus, NatsOptions};
+use planck_bus::{Bus, Delivery};
 
 /// How long the thread waits until NATS has taken its messages.
 const FLUSHED: Duration = Duration::from_millis(500);
@@ -44,7 +44,7 @@ pub(super) struct MembershipThread {
     pub(super) machine: Membership,
     pub(super) performer: RegistryJob,
     pub(super) jobs: JoinSet<JobResult>,
-    pub(super) bus: NatsBus,
+    pub(super) bus: Arc<dyn Bus>,
     pub(super) options: JoinOptions,
     pub(super) facts: mpsc::Sender<ClusterFact>,
     /// The sequence number of the last heartbeat.
@@ -62,21 +62,15 @@ impl MembershipThread {
         facts: mpsc::Sender<ClusterFact>,
         deadline: Instant,
     ) -> Result<(Self, MemberStreams), JoinError> {
-        let name = format!("{} membership", options.nats.name);
-        let bus = NatsBus::connect(NatsOptions {
-            name,
-            ..options.nats.clone()
-        })
-        .await?;
-        let registry = ClusterRegistry::new(Arc::new(bus.records(options.replicas)));
+        let (bus, registry) = options.link.connect().await?;
         let age = match open(&registry, &options.store, deadline).await {
             Err(RegistryError::OtherStore { theirs, .. }) => {
-                agreement::take_over(theirs, &options.store, &registry, &bus).await?;
+                agreement::take_over(theirs, &options.store, &registry, &*bus).await?;
                 open(&registry, &options.store, deadline).await?
             }
             opened => opened?,
         };
-        agreement::check(&options.record, &registry, &bus).await?;
+        agreement::check(&options.record, &registry, &*bus).await?;
         let heartbeats = bus.subscribe(&Topic::AllNodes.to_string()).await?;
         let hints = registry.watch_nodes();
         let identity = NodeIdentity {
@@ -119,6 +113,7 @@ impl MembershipThread {
         while !self.over {
             let wake = clock::instant(self.machine.next_wake());
             tokio::select! {
+                biased;
                 () = sleep_until(wake) => self.happened(MembershipInput::Woken),
                 Some(delivery) = streams.heartbeats.next() => self.heartbeat(&delivery),
                 Some(hint) = streams.hints.next() => self.hinted(hint),

@@ -143,6 +143,7 @@ impl Actor {
         let bus = Arc::clone(&self.context.bus);
         let event = async {
             tokio::select! {
+                biased;
                 saved = self.saves.next(&*bus) => ActorEvent::Saved(saved),
                 input = self.work.next() => ActorEvent::Answer(input),
                 message = mailbox.recv() => ActorEvent::Message(message),

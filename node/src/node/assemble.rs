@@ -3,6 +3,8 @@
 mod inventory;
 mod models;
 mod nats;
+#[cfg(test)]
+pub(crate) mod simulated;
 mod store;
 mod store_service;
 mod tools;

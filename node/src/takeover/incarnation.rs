@@ -267,6 +267,7 @@ impl NextIncarnation<'_> {
                 .next_wake()
                 .map_or_else(|| Instant::now() + PATIENCE, clock::instant);
             let input = tokio::select! {
+                biased;
                 Some(done) = self.jobs.join_next() => done.ok().flatten(),
                 () = sleep_until(wake) => Some(ClaimInput::Woken),
             };

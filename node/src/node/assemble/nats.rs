@@ -9,7 +9,7 @@ use crate::{
     bus::{self, Bus, MemoryBus, MemoryHub, NatsBus, NatsOptions},
     config::Config,
 };
-use planck_cluster::registry::ClusterRegistry;
+use planck_cluster::{registry::ClusterRegistry, thread::MemberLink};
 use planck_toolbox::ReaperHeartbeat;
 
 /// The bus of a node, and the registry if the node joins a cluster.
@@ -48,8 +48,7 @@ pub(super) fn joining(
     let replicas = config.nats.replicas as usize;
     let (cluster, store_address) = (config.cluster.clone(), config.store.address());
     let joining = |((nats, heartbeat), registry)| Joining {
-        nats,
-        replicas,
+        link: MemberLink::Nats(Box::new(nats), replicas),
         cluster,
         registry,
         store_address,
