@@ -135,17 +135,22 @@ impl SessionRecords for SimStore {
         .await
     }
 
-    async fn agents_matching(
+    async fn agents_named(
         &self,
         session: &SessionId,
-        text: &str,
+        id_or_name: &str,
     ) -> Result<Vec<AgentRecord>, StoreError> {
         self.run_in(session, |session| {
-            let mut agents = session.agents.clone();
-            agents.retain(|agent| *agent.id == *text || agent.spec.name == text);
-            Ok(agents)
+            let is_named = |agent: &&AgentRecord| {
+                agent.id.as_str() == id_or_name || agent.spec.name == id_or_name
+            };
+            Ok(session.agents.iter().filter(is_named).cloned().collect())
         })
         .await
+    }
+
+    async fn agents_of_type(&self, _: &SessionId, _: &str) -> Result<Vec<AgentRecord>, StoreError> {
+        Ok(Vec::new())
     }
 
     async fn create_agents(

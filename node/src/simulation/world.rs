@@ -217,7 +217,7 @@ impl SimWorld {
     /// Checks a tool call that is about to run.
     pub(super) fn tool_began(&self, node: &NodeId, call: &planck_toolbox::Invocation) {
         let incarnation = self.link(node).node.upgrade().and_then(|node| {
-            let hosting = node.services().host.hosting(&call.agent_id)?;
+            let hosting = node.services().base.host.hosting(&call.agent_id)?;
             Some(hosting.session.incarnation)
         });
         let new = RunningTool {
@@ -271,7 +271,7 @@ impl SimWorld {
     ) {
         let link = self.link(from);
         let running = link.node.upgrade();
-        let runs_it = running.is_some_and(|node| node.services().host.has(agent));
+        let runs_it = running.is_some_and(|node| node.services().base.host.has(agent));
         if from != by && !link.may_die && runs_it {
             let (agent, from) = (self.name("agent", agent), self.name("node", from));
             self.violated(format!("{agent} was claimed from {from}, which runs it"));

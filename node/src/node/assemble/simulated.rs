@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use planck_common::NodeId;
 
-use super::{AssemblyError, NodeParts, build, models, teams, tools, workspaces};
+use super::{AssemblyError, NodeParts, build, library, models, tools, workspaces};
 use crate::{
     actor::{runtimes::Runtimes, toolboxes::Toolboxes},
     bus::Bus,
@@ -58,9 +58,8 @@ pub(crate) fn simulated(config: &Config, own: SimulatedParts) -> Result<Arc<Node
     let parts = NodeParts {
         workspaces: workspaces(config),
         library: TeamLibrary {
-            context: teams(config, &skills, &models, Vec::new()),
             sources: Vec::new(),
-            own: config.node.data_dir.clone(),
+            ..library(config, &skills, &models, Vec::new())
         },
         runtimes: Runtimes::on_this_thread(own.clients),
         toolboxes: Toolboxes {

@@ -43,35 +43,34 @@ impl SimSession {
         if !self.agent(&batch.agent).is_some_and(holds) {
             return BatchOutcome::StaleEpoch;
         }
-        if batch.entries.is_empty() && batch.marks.iter().all(|mark| self.is_made(mark)) {
+        if batch.rows() == 0 && batch.marks().all(|mark| self.is_made(mark)) {
             return BatchOutcome::Written(Vec::new());
         }
         let gone: Vec<InputId> = batch
-            .marks
-            .iter()
+            .marks()
             .filter_map(|mark| self.gone(batch, mark))
             .collect();
         if !gone.is_empty() {
             return BatchOutcome::InputsGone(gone);
         }
-        for mark in &batch.marks {
+        for mark in batch.marks() {
             self.mark(mark);
         }
         let mut prev = batch.prev;
-        let mut seqs = Vec::with_capacity(batch.entries.len());
-        for entry in &batch.entries {
+        let mut seqs = Vec::with_capacity(batch.rows());
+        for entry in batch.entries() {
             prev = self.add(batch, prev, entry);
             seqs.push(prev);
         }
-        for put in &batch.puts {
+        for put in batch.puts() {
             self.put(put.clone());
         }
-        self.used(batch.usage);
+        self.used(batch.usage());
         if let Ok(agent) = self.agent_mut(&batch.agent) {
             agent.last_seq = prev;
-            agent.state = batch.state;
+            agent.state = batch.state();
         }
-        if batch.state == AgentState::Stopped {
+        if batch.state() == AgentState::Stopped {
             self.stopped(&batch.agent);
         }
         BatchOutcome::Written(seqs)
@@ -98,10 +97,10 @@ impl SimSession {
         let of_agent = |row: &&SimRow| {
             row.agent == batch.agent && row.epoch == batch.epoch && row.row.seq > batch.prev
         };
-        let rows = self.log.iter().filter(of_agent).take(batch.entries.len());
+        let rows = self.log.iter().filter(of_agent).take(batch.rows());
         let mut prev = batch.prev;
         let mut seqs = Vec::new();
-        for (row, entry) in rows.zip(&batch.entries) {
+        for (row, entry) in rows.zip(batch.entries()) {
             let is_same =
                 row.prev == prev && row.row.kind == entry.kind && row.row.body == entry.body;
             if !is_same {
@@ -110,7 +109,7 @@ impl SimSession {
             prev = row.row.seq;
             seqs.push(prev);
         }
-        (!seqs.is_empty() && seqs.len() == batch.entries.len()).then_some(seqs)
+        (!seqs.is_empty() && seqs.len() == batch.rows()).then_some(seqs)
     }
 
     fn row(&self, input: &InputId) -> Option<&StoredInput> {
