@@ -27,7 +27,7 @@ pub(super) const INTERRUPTED: &str = "interrupted; it may or may not have taken 
 /// Why a call is denied if neither a rule nor a mode says so.
 pub(super) const DENIED: &str = "the permissions of this agent deny it";
 
-/// What becomes of a call.
+/// The decision about a call.
 enum Admission {
     Runs(ToolRun),
     Waits,

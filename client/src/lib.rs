@@ -21,7 +21,7 @@ pub use cluster::Decisions;
 pub use connect::ConnectOptions;
 pub use error::ClientError;
 pub use follow::{Follow, FollowEvent};
-pub use outcome::AwaitedOutcome;
+pub use outcome::{AwaitedOutcome, READER_LATE};
 pub use reader::Retracted;
 
 pub use planck_bus as bus;

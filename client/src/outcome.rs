@@ -12,12 +12,16 @@ use planck_common::{
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{Client, ClientError, client::RetryPolicy, error::FailedTry, sessions::to};
+use super::{
+    Client, ClientError, client::RetryPolicy, error::FailedTry, sessions::to, turn::TurnReader,
+};
 
 /// How long each request waits at a node. A node that dies meanwhile is noticed after this time.
 const WAIT: Duration = Duration::from_secs(5);
 /// The minimum time between two requests, because a node need not wait.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long the events of a turn's reader may take that the log has when the work is over.
+pub const READER_LATE: Duration = Duration::from_secs(20);
 
 impl Client {
     /// Returns what has become of the work that a prompt caused: the turn that read the prompt, the
@@ -182,6 +186,24 @@ impl AwaitedOutcome {
         let (client, session, prompt) = (client.clone(), session.clone(), prompt.clone());
         let asked = async move { client.wait_until_over(&session, &prompt).await };
         Self::new(asked, late)
+    }
+
+    /// Waits until the work is over on whose end a reader waits between two turns. Returns `None` if
+    /// the outcome cannot be known. Never returns while the reader waits for events only. `work` keeps
+    /// the request between the calls. The method is cancel safe.
+    pub async fn of_reader(
+        work: &mut Option<Self>,
+        client: &Client,
+        session: &SessionId,
+        reader: &TurnReader,
+    ) -> Option<Outcome> {
+        let Some(prompt) = reader.awaited() else {
+            *work = work.take().filter(|work| work.known().is_some());
+            return std::future::pending().await;
+        };
+        let begin = || Self::of_prompt(client, session, prompt, READER_LATE);
+        let work = work.get_or_insert_with(begin);
+        work.reached(|outcome| reader.has_all(outcome)).await.ok()
     }
 
     /// Returns the outcome if a node has said it, even if events before it are missing.

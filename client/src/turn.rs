@@ -100,7 +100,7 @@ pub enum TurnEvent {
     ToolProgress {
         /// The id of the call.
         call_id: CallId,
-        /// What the tool says.
+        /// The message of the tool.
         message: String,
         /// How much of its work is done.
         percent: Option<f64>,

@@ -32,7 +32,7 @@ const SIZES: Units = [
 ];
 
 impl Period {
-    /// What a text must be to be a period.
+    /// The description of a valid text, for errors and for the page of the configuration.
     pub const KIND: &str = "a time like 500ms, 30s, 10m, 2h or 30d";
 
     pub const fn millis(millis: u64) -> Self {
@@ -45,7 +45,7 @@ impl Period {
 }
 
 impl Size {
-    /// What a text must be to be a size.
+    /// The description of a valid text, for errors and for the page of the configuration.
     pub const KIND: &str = "a size like 4096, 64KiB, 512MiB or 4GiB";
 
     pub const fn mebibytes(mebibytes: u64) -> Self {

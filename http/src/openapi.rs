@@ -134,6 +134,7 @@ fn operation(route: &Route, path: &str, schemas: &mut SchemaGenerator) -> Value 
     let wire = Wire::of(path);
     let names = words(path).filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let mut parameters: Vec<Value> = names.map(path_parameter).collect();
+    parameters.extend(query_parameters(route));
     parameters.extend(route.parameters.iter().cloned());
     let refused = json!({"description": "Refused.", "content": wire.refusal(schemas)});
     let done = json!({"description": "Done.", "content": content(route, schemas)});
@@ -156,6 +157,23 @@ fn operation(route: &Route, path: &str, schemas: &mut SchemaGenerator) -> Value 
         fields.insert("requestBody".into(), body);
     }
     operation
+}
+
+/// Returns the fields of the query, each with its schema in place.
+fn query_parameters(route: &Route) -> Vec<Value> {
+    let settings =
+        SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    let schema = route
+        .query
+        .map(|query| query(&mut settings.into_generator()));
+    let fields = schema
+        .as_ref()
+        .and_then(|schema| schema.get("properties")?.as_object());
+    fields
+        .into_iter()
+        .flatten()
+        .map(|(name, schema)| json!({"name": name, "in": "query", "schema": schema}))
+        .collect()
 }
 
 fn words(path: &str) -> impl Iterator<Item = &str> {

@@ -15,7 +15,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::{self, MethodRouter},
 };
-use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
 use super::{
@@ -37,7 +37,9 @@ pub struct Route {
     pub summary: &'static str,
     pub role: Role,
     handler: MethodRouter<Arc<Front>>,
-    /// The parameters outside of the path.
+    /// The type whose fields are parameters of the query.
+    pub query: Option<SchemaOf>,
+    /// The other parameters outside of the path.
     pub parameters: Vec<Value>,
     pub body: Option<SchemaOf>,
     pub reply: Option<SchemaOf>,
@@ -66,6 +68,7 @@ macro_rules! methods {
                 summary,
                 role,
                 handler: routing::$method(handler),
+                query: None,
                 parameters: Vec::new(),
                 body: None,
                 reply: None,
@@ -130,18 +133,6 @@ impl Route {
     pub fn parameter(mut self, parameter: Value) -> Self {
         self.parameters.push(parameter);
         self
-    }
-
-    /// Adds the fields of a type as parameters of the query, each with its schema in place.
-    fn query<T: JsonSchema>(&mut self) {
-        let settings =
-            SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-        let schema = settings.into_generator().into_root_schema_for::<T>();
-        let fields = schema.get("properties").and_then(Value::as_object);
-        let fields = fields.into_iter().flatten();
-        self.parameters.extend(
-            fields.map(|(name, schema)| json!({"name": name, "in": "query", "schema": schema})),
-        );
     }
 }
 
@@ -209,13 +200,13 @@ impl<T> Argument for State<T> {}
 
 impl<T: JsonSchema> Argument for Arguments<T> {
     fn describe(route: &mut Route) {
-        route.query::<T>();
+        route.query = Some(SchemaGenerator::subschema_for::<T>);
     }
 }
 
 impl<T: JsonSchema> Argument for Result<Query<T>, QueryRejection> {
     fn describe(route: &mut Route) {
-        route.query::<T>();
+        route.query = Some(SchemaGenerator::subschema_for::<T>);
     }
 }
 

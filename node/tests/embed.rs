@@ -185,6 +185,8 @@ async fn tools_report_progress_fail_and_panic() {
         .unwrap();
     let session = runtime.start(Agent::new("caller")).await.unwrap();
     let mut events = session.events().await.unwrap();
+    // Live events that come while the log is read are returned after it, which can be after the turn.
+    while !matches!(events.next().await.unwrap(), FollowEvent::CaughtUp) {}
     session.prompt("Go.").await.unwrap();
     let mut progress = None;
     let (mut results, mut over) = (Vec::new(), false);

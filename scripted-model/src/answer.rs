@@ -9,7 +9,7 @@ use crate::{
     request::ModelRequest,
     script::{Otherwise, Reply, Rule, Script, ScriptedCall, ScriptedPart, ScriptedUsage},
     template,
-    wire::{CallIds, PreparedPart, PreparedReply},
+    wire::{PreparedPart, PreparedReply, Wire},
 };
 
 /// A script in use, with the number of uses of each rule that has a limit.
@@ -70,7 +70,7 @@ fn describe(asked: &ModelRequest) -> String {
 pub fn speech(
     reply: &Reply,
     asked: &ModelRequest,
-    call_id: CallIds,
+    wire: &Wire,
     serial: u64,
     chunk: usize,
     asked_bytes: usize,
@@ -81,7 +81,7 @@ pub fn speech(
         };
         reply.parts.iter().take(index).rposition(is_thinking)
     };
-    let fresh_id = |index: usize| call_id(serial, index, thought(index));
+    let fresh_id = |index: usize| (wire.call_id)(serial, index, thought(index));
     let parts = reply
         .parts
         .iter()

@@ -31,12 +31,9 @@ pub struct Wire {
     /// Writes an error event for the middle of a stream.
     pub error_event: fn(&str, &mut FrameWriter),
     pub content_type: &'static str,
-    pub call_id: CallIds,
+    /// Returns the id of the call at an index. `thought` is the index of the thinking before it.
+    pub call_id: fn(serial: u64, index: usize, thought: Option<usize>) -> String,
 }
-
-/// Returns the id of the call at an index, in the style of a provider. `thought` is the index of the
-/// thinking before the call.
-pub type CallIds = fn(serial: u64, index: usize, thought: Option<usize>) -> String;
 
 /// All formats.
 pub static ALL: &[&Wire] = &[

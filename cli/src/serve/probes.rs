@@ -1,4 +1,4 @@
-//! What the probes of a process say that has a front and no node.
+//! The probes of a process that has a front and no node.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! A turn, or all turns of the work of a prompt, read from a follower of the session.
 
-use std::{collections::VecDeque, fmt, time::Duration};
+use std::{collections::VecDeque, fmt};
 
 use planck_common::{
     AgentId, Seq, SessionId,
@@ -9,9 +9,6 @@ use planck_common::{
 
 use super::{TurnChoice, TurnEvent, TurnReader, Until};
 use crate::{AwaitedOutcome, Client, ClientError, Follow};
-
-/// How long the events may take that the log has when the work is over.
-const LATE: Duration = Duration::from_secs(20);
 
 /// The turns with which an agent answers, while they happen or from the log.
 /// [`Client::follow_prompt`] opens them for a prompt.
@@ -114,18 +111,16 @@ impl Turn {
             if self.reader.is_over() {
                 return Ok(None);
             }
-            let Some(prompt) = self.reader.awaited() else {
-                self.work = self.work.take().filter(|work| work.known().is_some());
-                let event = self.follow.next().await?;
-                self.queue.extend(self.reader.take(&event));
-                continue;
-            };
-            let begin = || AwaitedOutcome::of_prompt(&self.client, &self.session, prompt, LATE);
-            let work = self.work.get_or_insert_with(begin);
+            let Self {
+                client,
+                session,
+                work,
+                ..
+            } = self;
             let events = tokio::select! {
                 biased;
-                over = work.reached(|outcome| self.reader.has_all(outcome)) => {
-                    self.reader.over(over.ok().as_ref())
+                over = AwaitedOutcome::of_reader(work, client, session, &self.reader) => {
+                    self.reader.over(over.as_ref())
                 }
                 event = self.follow.next() => self.reader.take(&event?),
             };

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use planck_client::{AwaitedOutcome, Client, ClientError, turn::TurnReader};
+use planck_client::{AwaitedOutcome, Client, ClientError, READER_LATE, turn::TurnReader};
 use planck_common::{
     Seq, SessionId,
     command::{Outcome, WorkState},
@@ -15,9 +15,6 @@ use crate::{
     front::Front,
     problem::Problem,
 };
-
-/// How long the events may take that the log has when the work is over.
-const LATE: Duration = Duration::from_secs(20);
 
 /// The next news for the reader.
 pub enum Next {
@@ -54,16 +51,11 @@ impl TurnSource {
 
     /// Waits for what is next. The method is cancel safe.
     pub async fn next(&mut self, reader: &TurnReader) -> Result<Next, Problem> {
-        let Some(prompt) = reader.awaited() else {
-            self.work = self.work.take().filter(|work| work.known().is_some());
-            return self.cursor.next().await.map(Next::Item);
-        };
-        let begin = || AwaitedOutcome::of_prompt(&self.client, &self.session, prompt, LATE);
-        let work = self.work.get_or_insert_with(begin);
+        let (work, client, session) = (&mut self.work, &self.client, &self.session);
         tokio::select! {
             biased;
-            over = work.reached(|outcome| reader.has_all(outcome)) => {
-                Ok(Next::Over(over.ok().map(Box::new)))
+            over = AwaitedOutcome::of_reader(work, client, session, reader) => {
+                Ok(Next::Over(over.map(Box::new)))
             }
             item = self.cursor.next() => item.map(Next::Item),
         }
@@ -89,7 +81,7 @@ impl TurnSource {
             Err(error) if is_final(&error) => Err(error),
             Err(error) => return Err(error),
         };
-        self.work = Some(AwaitedOutcome::new(std::future::ready(over), LATE));
+        self.work = Some(AwaitedOutcome::new(std::future::ready(over), READER_LATE));
         Ok(true)
     }
 

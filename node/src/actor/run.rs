@@ -247,8 +247,8 @@ impl Actor {
         }
     }
 
-    /// Delivers an input to the agent. Without a permit the input stays in the inbox, and the sweep that begins
-    /// when the permit returns makes the agent read its inbox.
+    /// Delivers an input to the agent. Without a permit the input stays in the inbox, and the sweep
+    /// that begins when the permit returns makes the agent read its inbox.
     async fn deliver(
         &mut self,
         input: NewInput,

@@ -52,13 +52,8 @@ async fn spawn_with_the_same_id_makes_one_agent() {
         (node.id().clone(), "helper")
     );
     assert_eq!((second.epoch, second.name), (first.epoch, "helper".into()));
-    let members = node
-        .services()
-        .base
-        .lookup
-        .members(&started.session_id)
-        .await;
-    assert_eq!(members.unwrap().len(), 2);
+    let members = node.members(&started).await;
+    assert_eq!(members.len(), 2);
     node.leave().await;
 }
 
@@ -221,15 +216,9 @@ async fn new_session_has_all_agents_here_if_no_other_node_is_known() {
     let world = World::new().await;
     let node = world.node().await;
     let started = node.start(world.request(&["lead", "a", "b"])).await;
-    let members = node
-        .services()
-        .base
-        .lookup
-        .members(&started.session_id)
-        .await;
+    let members = node.members(&started).await;
     assert!(
         members
-            .unwrap()
             .iter()
             .all(|agent| agent.node.as_ref() == Some(node.id()))
     );

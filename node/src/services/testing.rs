@@ -138,6 +138,12 @@ impl TestNode {
         sessions.start(request, CommandOrigin::Peer).await.unwrap()
     }
 
+    /// Returns the current records of the session's agents.
+    pub(crate) async fn members(&self, of: &Started) -> Vec<AgentRecord> {
+        let lookup = &self.services().base.lookup;
+        lookup.members(&of.session_id).await.unwrap()
+    }
+
     /// Returns the current record of the session.
     pub(crate) async fn session(&self, of: &Started) -> SessionRecord {
         self.services()

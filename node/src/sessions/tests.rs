@@ -452,14 +452,9 @@ async fn worker_whose_node_has_left_is_stopped_with_its_log() {
     let started = first.start(world.request(&["lead", "worker"])).await;
     first.leave().await;
     let node = world.node().await;
-    let members = node
-        .services()
-        .base
-        .lookup
-        .members(&started.session_id)
-        .await;
+    let members = node.members(&started).await;
     let is_worker = |agent: &AgentRecord| agent.id != started.orchestrator;
-    let worker = members.unwrap().into_iter().find(is_worker).unwrap();
+    let worker = members.into_iter().find(is_worker).unwrap();
     assert_eq!(worker.node, None);
     let idle = sessions(&node).abort_agent(&worker, None).await;
     assert_eq!(idle.unwrap(), AgentState::Idle);

@@ -140,13 +140,7 @@ async fn close_ends_members_on_other_nodes() {
     let world = World::new().await;
     let (host, other) = (world.node().await, world.node().await);
     let started = host.start(world.request(&["lead", "worker"])).await;
-    let members = host
-        .services()
-        .base
-        .lookup
-        .members(&started.session_id)
-        .await;
-    let members = members.unwrap();
+    let members = host.members(&started).await;
     let worker = members
         .iter()
         .find(|agent| agent.id != started.orchestrator)
@@ -208,13 +202,7 @@ async fn close_releases_members_that_the_node_in_their_records_does_not_host() {
     let started = host.start(world.request(&["lead", "one", "two"])).await;
     let other = world.node().await;
     let lead = host.agent(&started.orchestrator).await;
-    let members = host
-        .services()
-        .base
-        .lookup
-        .members(&started.session_id)
-        .await;
-    let mut members = members.unwrap();
+    let mut members = host.members(&started).await;
     members.retain(|member| member.id != lead.id);
     for member in &members {
         host.services().base.host.drop_agent(&member.id);
@@ -278,13 +266,8 @@ async fn idle_agents_are_released_for_any_node() {
     let started = node.start(world.request(&["lead", "worker"])).await;
     takeover(&node).release_idle().await;
     assert!(node.services().base.host.agents(None).is_empty());
-    let members = node
-        .services()
-        .base
-        .lookup
-        .members(&started.session_id)
-        .await;
-    assert!(members.unwrap().iter().all(|agent| agent.node.is_none()));
+    let members = node.members(&started).await;
+    assert!(members.iter().all(|agent| agent.node.is_none()));
     node.leave().await;
 }
 
@@ -313,13 +296,7 @@ async fn end_of_a_worker_is_reported_to_its_orchestrator_once() {
     let world = World::new().await;
     let node = world.node().await;
     let started = node.start(world.request(&["lead", "worker"])).await;
-    let members = node
-        .services()
-        .base
-        .lookup
-        .members(&started.session_id)
-        .await;
-    let members = members.unwrap();
+    let members = node.members(&started).await;
     let worker = members
         .iter()
         .find(|agent| agent.id != started.orchestrator)

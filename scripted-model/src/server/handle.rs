@@ -165,8 +165,8 @@ async fn answer(
         return Ok(response);
     }
     let pace = reply.pace.unwrap_or(playbook.script.pace);
-    let speech = answer::speech(&reply, asked, wire.call_id, serial, pace.chunk, asked_bytes)
-        .map_err(unscripted)?;
+    let speech =
+        answer::speech(&reply, asked, wire, serial, pace.chunk, asked_bytes).map_err(unscripted)?;
     let (limit, ending) = ending(wire, &reply);
     let player = Player {
         frames: FrameWriter::write(|out| (wire.write)(&speech, out)),
