@@ -10,6 +10,7 @@ use std::{path::PathBuf, time::Instant};
 
 use clap::Args;
 use planck_common::{
+    Timestamp,
     command::{AgentState, Start},
     usage::Usage,
 };
@@ -53,8 +54,8 @@ pub struct ChatArgs {
 struct ChatSession<'a> {
     client: &'a Client,
     talk: PromptTarget,
-    /// Whether the session runs on a node in this process.
-    is_alone: bool,
+    /// When the node in this process began to start, if the session runs there.
+    alone_since: Option<Timestamp>,
     /// Whether this chat created the session and has not sent a prompt yet.
     is_blank: bool,
     keyboard: Keyboard,
@@ -122,7 +123,7 @@ async fn talk(
     let mut chat = ChatSession {
         client,
         talk,
-        is_alone: link.is_alone(),
+        alone_since: link.alone_since(),
         is_blank,
         keyboard,
         interrupted,
@@ -169,21 +170,28 @@ fn dim(text: &str) -> std::io::Result<()> {
 impl ChatSession<'_> {
     /// If agents of the session wait for answers already, asks the user about them first. Without a
     /// cluster this process also continues work that was interrupted, for example by an answer that
-    /// was given meanwhile, so the user sees it.
+    /// was given meanwhile. The user sees that work, even if it has ended already.
     async fn catch_up(&mut self) -> anyhow::Result<Next> {
         if self.is_blank || !can_ask() {
             return Ok(Next::Prompt);
         }
         let info = self.client.session(&self.talk.id).await?;
-        let mut states = info.agents.iter().map(|agent| agent.state);
-        let is_of_interest = states.any(|state| match state {
+        let continued = match self.alone_since {
+            Some(since) => WatchedWork::since(self.client, &info, since).await?,
+            None => None,
+        };
+        let is_of_interest = |state| match state {
             AgentState::Waiting => true,
             AgentState::Streaming | AgentState::ExecutingTools | AgentState::Compacting => {
-                self.is_alone
+                self.alone_since.is_some()
             }
             AgentState::Idle | AgentState::Stopped => false,
-        });
-        match is_of_interest {
+        };
+        if let Some(work) = continued {
+            return self.watch(&work).await;
+        }
+        let mut states = info.agents.iter().map(|agent| agent.state);
+        match states.any(is_of_interest) {
             true => self.watch(&WatchedWork::from_now(&info)).await,
             false => Ok(Next::Prompt),
         }
@@ -232,7 +240,11 @@ impl ChatSession<'_> {
         if waits.is_empty() {
             return Ok(Next::Leave(Exit::Done));
         }
-        warn(&left_open(&self.talk.name, &waits, self.is_alone));
+        warn(&left_open(
+            &self.talk.name,
+            &waits,
+            self.alone_since.is_some(),
+        ));
         Ok(Next::Leave(Exit::Waiting))
     }
 
@@ -274,7 +286,11 @@ impl ChatSession<'_> {
         dim(&format!("{took} · {}", consumed(&display.usage())))?;
         if watched.ended.outcome == WatchOutcome::Waiting {
             let waits = open_waits(self.client, &work.session).await?;
-            warn(&left_open(&self.talk.name, &waits, self.is_alone));
+            warn(&left_open(
+                &self.talk.name,
+                &waits,
+                self.alone_since.is_some(),
+            ));
             return Ok(Next::Leave(Exit::Waiting));
         }
         Ok(if watched.was_left() {

@@ -13,6 +13,7 @@ use super::{ask::can_ask, output::warn};
 use anyhow::Context as _;
 use planck_bus::{Bus, MemoryBus, MemoryHub, NatsBus, NatsOptions, ServiceGuard, SocketBus};
 use planck_client::Client;
+use planck_common::Timestamp;
 use planck_node::config::Config;
 use planck_node::node::{self, Inventory, RunningNode};
 
@@ -26,8 +27,8 @@ pub struct ConnectedClient {
 enum ConnectionEnd {
     /// The nodes of a cluster, or the `planck serve` of the store.
     Others,
-    /// A node in this process without connections to other nodes.
-    Node(RunningNode),
+    /// A node in this process without connections to other nodes, and when it began to start.
+    Node(RunningNode, Timestamp),
     /// The store itself. No agent runs in this process.
     Store(Box<dyn ServiceGuard>),
 }
@@ -44,6 +45,7 @@ impl ConnectedClient {
             .problems
             .iter()
             .for_each(|problem| warn(&format!("planck: warning: {problem}")));
+        let since = Timestamp::now();
         let running = match can_ask() {
             true => Box::pin(node::open_attended(config)).await?,
             false => Box::pin(node::open(config)).await?,
@@ -51,7 +53,7 @@ impl ConnectedClient {
         let bus = Arc::clone(&running.node().services().base.bus);
         Ok(Self {
             client: client(&bus, config),
-            to: ConnectionEnd::Node(running),
+            to: ConnectionEnd::Node(running, since),
         })
     }
 
@@ -98,20 +100,29 @@ impl ConnectedClient {
     /// Returns whether the client is connected to a node in this process that has no connection to
     /// other nodes.
     pub fn is_alone(&self) -> bool {
-        matches!(self.to, ConnectionEnd::Node(_))
+        self.alone_since().is_some()
+    }
+
+    /// Returns when the node in this process began to start, if there is one. All later events of
+    /// its sessions are of its own work, which may be work that another process left unfinished.
+    pub fn alone_since(&self) -> Option<Timestamp> {
+        match self.to {
+            ConnectionEnd::Node(_, since) => Some(since),
+            ConnectionEnd::Others | ConnectionEnd::Store(_) => None,
+        }
     }
 
     /// Returns whether commands of agents are known to have no network. What the nodes of a cluster
     /// admit is not known here.
     pub fn lacks_network(&self) -> bool {
-        matches!(&self.to, ConnectionEnd::Node(running) if !running.node().tools_have_network())
+        matches!(&self.to, ConnectionEnd::Node(running, _) if !running.node().tools_have_network())
     }
 
     /// Stops the node or the reader of the store in this process, if there is one.
     pub async fn close(self) {
         match self.to {
             ConnectionEnd::Others => {}
-            ConnectionEnd::Node(running) => running.shut_down(Duration::ZERO).await,
+            ConnectionEnd::Node(running, _) => running.shut_down(Duration::ZERO).await,
             ConnectionEnd::Store(service) => service.stop().await,
         }
     }

@@ -2,6 +2,7 @@
 
 mod display;
 mod ended;
+mod work;
 
 use std::time::Duration;
 
@@ -10,13 +11,14 @@ use ended::end_of_work;
 pub use ended::{WatchOutcome, WorkEnd};
 use planck_common::{
     InputId, Seq, SessionId,
-    command::{Accepted, Outcome, ReadEvents, SessionInfo},
+    command::{Outcome, ReadEvents},
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
     time::sleep,
 };
+pub use work::WatchedWork;
 
 use super::{
     ask::{AskEvent, Asked, Asker},
@@ -27,36 +29,6 @@ use planck_client::{AwaitedOutcome, Client, ClientError, Follow, FollowEvent};
 
 /// How long an event may be late that the log has.
 const LATE: Duration = Duration::from_secs(2);
-
-/// A prompt that was sent, and the log position from which to follow the session.
-#[derive(Debug, Clone)]
-pub struct WatchedWork {
-    pub session: SessionId,
-    /// The prompt, or `None` to follow the work that is in progress.
-    pub prompt: Option<InputId>,
-    pub from: Seq,
-}
-
-impl WatchedWork {
-    /// Follows the session from its present end on, without a prompt.
-    pub fn from_now(info: &SessionInfo) -> Self {
-        Self {
-            session: info.id.clone(),
-            prompt: None,
-            from: info.head + 1,
-        }
-    }
-}
-
-impl From<Accepted> for WatchedWork {
-    fn from(accepted: Accepted) -> Self {
-        Self {
-            session: accepted.session_id,
-            prompt: Some(accepted.prompt_id),
-            from: accepted.seq + 1,
-        }
-    }
-}
 
 /// The result of watching a session.
 pub struct WatchResult {
