@@ -22,7 +22,7 @@ mod peers;
 mod placement;
 mod services;
 mod sessions;
-#[cfg(test)]
+#[cfg(all(test, any(debug_assertions, feature = "simulation")))]
 mod simulation;
 mod takeover;
 mod team_registry;

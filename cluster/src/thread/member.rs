@@ -112,20 +112,22 @@ impl MembershipThread {
         let mut sweep = self.next_sweep();
         while !self.over {
             let wake = clock::instant(self.machine.next_wake());
+            // Many heartbeats may wait after a pause of the process, so the rest comes before them.
+            // In particular the reapers, which kill the tools unless they are told in time.
             tokio::select! {
                 biased;
-                () = sleep_until(wake) => self.happened(MembershipInput::Woken),
-                Some(delivery) = streams.heartbeats.next() => self.heartbeat(&delivery),
-                Some(hint) = streams.hints.next() => self.hinted(hint),
-                Some(done) = self.jobs.join_next() => self.done(done.unwrap_or(JobResult::Nothing)),
-                asked = self.options.census.was_asked() => asked.into_iter().for_each(|node| self.happened(MembershipInput::Leaseholder { node })),
-                order = orders.recv() => self.ordered(order),
                 _ = heartbeat.tick() => (self.options.beat_reapers)(),
+                () = sleep_until(wake) => self.happened(MembershipInput::Woken),
                 () = sleep_until(sweep) => {
                     self.perform(MembershipEffect::ReadAll);
                     sweep = self.next_sweep();
                 }
                 () = sleep_until(deadline), if ready.is_some() => return,
+                order = orders.recv() => self.ordered(order),
+                Some(done) = self.jobs.join_next() => self.done(done.unwrap_or(JobResult::Nothing)),
+                asked = self.options.census.was_asked() => asked.into_iter().for_each(|node| self.happened(MembershipInput::Leaseholder { node })),
+                Some(hint) = streams.hints.next() => self.hinted(hint),
+                Some(delivery) = streams.heartbeats.next() => self.heartbeat(&delivery),
             }
             if !self.suspended
                 && let Some(ready) = ready.take()

@@ -43,7 +43,7 @@ impl Runtimes {
 
     /// Returns a single runtime that runs the agents on the current one, for a simulation, which runs
     /// all nodes on one thread.
-    #[cfg(test)]
+    #[cfg(all(test, any(debug_assertions, feature = "simulation")))]
     pub(crate) fn on_this_thread(clients: Clients) -> Self {
         let here = ActorRuntime {
             handle: runtime::Handle::current(),

@@ -3,7 +3,7 @@
 mod inventory;
 mod models;
 mod nats;
-#[cfg(test)]
+#[cfg(all(test, any(debug_assertions, feature = "simulation")))]
 pub(crate) mod simulated;
 mod store;
 mod store_service;

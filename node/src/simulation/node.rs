@@ -25,7 +25,7 @@ use crate::{
     },
 };
 use planck_cluster::registry::ClusterRegistry;
-use planck_providers::Clients;
+use planck_providers::{Clients, ModelTable};
 
 /// The workspace of all sessions.
 pub(super) const WORKSPACE: &str = "simulated";
@@ -48,6 +48,7 @@ pub(super) struct Cluster {
     pub data: Arc<Mutex<StoreData>>,
     pub config: Arc<Config>,
     pub clients: Clients,
+    pub table: ModelTable,
 }
 
 impl Cluster {
@@ -59,6 +60,7 @@ impl Cluster {
             data: Arc::default(),
             config: Arc::clone(&outside.config),
             clients: outside.clients.clone(),
+            table: outside.table.clone(),
         }
     }
 
@@ -148,6 +150,7 @@ impl Cluster {
             provider: Arc::new(provider),
             tool: Arc::new(SimTool::new(world, id)),
             clients: self.clients.clone(),
+            table: self.table.clone(),
         };
         simulated(&self.config, parts).unwrap()
     }
@@ -157,6 +160,7 @@ impl Cluster {
 pub(super) struct Outside {
     config: Arc<Config>,
     clients: Clients,
+    table: ModelTable,
     _folder: tempfile::TempDir,
 }
 
@@ -173,6 +177,7 @@ impl Outside {
             .insert(WORKSPACE.into(), folder.path().to_owned());
         Self {
             clients: unused_clients(&config),
+            table: "date = \"2026-01-01\"\nmodels = []".parse().unwrap(),
             config: Arc::new(config),
             _folder: folder,
         }

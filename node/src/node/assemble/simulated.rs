@@ -14,7 +14,7 @@ use crate::{
     team::TeamLibrary,
 };
 use planck_cluster::{registry::ClusterRegistry, thread::MemberLink};
-use planck_providers::{Clients, Llm, Provider};
+use planck_providers::{Clients, Llm, LlmOptions, ModelTable, Provider};
 use planck_store::SessionStore;
 use planck_toolbox::skill::Skills;
 use planck_toolbox::{ReaperHeartbeat, Tool, ToolCatalogue};
@@ -27,6 +27,8 @@ pub(crate) struct SimulatedParts {
     pub registry: ClusterRegistry,
     pub provider: Arc<dyn Provider>,
     pub tool: Arc<dyn Tool>,
+    /// The table of models, which is parsed once for all nodes.
+    pub table: ModelTable,
     pub clients: Clients,
 }
 
@@ -43,7 +45,11 @@ pub(crate) fn simulated(config: &Config, own: SimulatedParts) -> Result<Arc<Node
         catalogue.clone(),
         tools::sidecars(config)?,
     );
-    let models = Llm::new(models::options(config)).with_in_process(Some(own.provider));
+    let models = Llm::new(LlmOptions {
+        table: Some(own.table),
+        ..models::options(config)
+    })
+    .with_in_process(Some(own.provider));
     let skills = Skills::default();
     let joining = Joining {
         link: MemberLink::Shared {
