@@ -4,8 +4,10 @@
 //! the faults.
 
 mod bus;
+mod checks;
 mod faults;
 mod node;
+mod people;
 mod play;
 mod registry;
 mod seeds;

@@ -45,7 +45,10 @@ use self::{
 use crate::{
     actor::host::MissingAgents, base::Base, placement::Placement, team_registry::TeamRegistry,
 };
-use planck_cluster::recovery::{self, SweepSchedule, SweepStep};
+use planck_cluster::{
+    planted::{PlantedFault, is_planted},
+    recovery::{self, SweepSchedule, SweepStep},
+};
 use planck_store::{SessionRecord, StoreError, Stray};
 
 /// The service that takes sessions over, moves them to other nodes, and closes them.
@@ -140,8 +143,13 @@ impl Takeover {
         let has_somebody_left = self.maintenance.has_somebody_left(&alive);
         self.base.store.expire_waits().await?;
         let mut strays = self.base.store.sweep(&alive).await?;
-        self.wake_own(&strays).await;
+        if !is_planted(PlantedFault::UnreadUnswept) {
+            self.wake_own(&strays).await;
+        }
         strays.retain(|stray| recovery::has_no_host(stray.node.as_ref(), &alive));
+        if is_planted(PlantedFault::SweepBlind) {
+            strays.clear();
+        }
         let held = match self.base.host.take_missing_agents() {
             MissingAgents::InAnySession => self.base.store.held_by(self.base.view.id()).await?,
             MissingAgents::In(sessions) => {

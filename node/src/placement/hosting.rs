@@ -19,6 +19,7 @@ use crate::{
     actor::{Hosting, Opening, context::SessionContext},
     agent::OpenTurn,
 };
+use planck_cluster::planted::{PlantedFault, is_planted};
 use planck_store::{AgentRecord, HeldLease, LeadIncarnation, LeaseClaim, StoreError};
 
 /// The maximum time that tools wait for the tools of a dead node to end.
@@ -110,7 +111,7 @@ impl Placement {
             agent: id.clone(),
             epoch: lease.epoch,
             opening,
-            tools_from: tools_from(),
+            tools_from: tools_from().filter(|_| !is_planted(PlantedFault::MemberToolsAtOnce)),
         };
         self.start_registered(hosting, permit).await;
         Ok(Some(lease.epoch))

@@ -1,10 +1,7 @@
 //! The life of one node of the simulation: it starts, and ends by an order, by a crash, or because
 //! its peers declared it dead. Then a new node starts in its place.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use planck_common::NodeId;
 use tokio::{sync::mpsc, time::sleep};
@@ -12,7 +9,7 @@ use tokio::{sync::mpsc, time::sleep};
 use super::{
     bus::SimBus,
     registry::SimRecords,
-    store::{SimStore, StoreData},
+    store::SimStore,
     work::{PROVIDER, SimProvider, SimTool},
     world::SimWorld,
 };
@@ -45,7 +42,6 @@ pub(super) struct Cluster {
     pub world: Arc<SimWorld>,
     pub hub: Arc<MemoryHub>,
     pub records: MemoryRecords,
-    pub data: Arc<Mutex<StoreData>>,
     pub config: Arc<Config>,
     pub clients: Clients,
     pub table: ModelTable,
@@ -57,7 +53,6 @@ impl Cluster {
             world: SimWorld::new(seed),
             hub: MemoryHub::new(),
             records: MemoryRecords::default(),
-            data: Arc::default(),
             config: Arc::clone(&outside.config),
             clients: outside.clients.clone(),
             table: outside.table.clone(),
@@ -110,11 +105,15 @@ impl Cluster {
                 Some(NodeOrder::Crash { back }) => {
                     self.world.note(&format!("{name} crashes"));
                     self.world.crash(id);
+                    tokio::spawn(self.clone().expect_failover(id.clone()));
                     back
                 }
                 Some(NodeOrder::Leave { patience, back }) => {
                     self.world.note(&format!("{name} leaves"));
-                    self.world.change(id, |link| link.may_die = true);
+                    self.world.change(id, |link| {
+                        link.may_die = true;
+                        link.blamed_until = u64::MAX;
+                    });
                     running.shut_down(patience).await;
                     self.world.change(id, |link| link.has_left = true);
                     self.world.note(&format!("{name} has left"));
@@ -136,7 +135,6 @@ impl Cluster {
         let store = SimStore {
             world: Arc::clone(world),
             node: id.clone(),
-            data: Arc::clone(&self.data),
         };
         let provider = SimProvider {
             world: Arc::clone(world),

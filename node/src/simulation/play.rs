@@ -4,31 +4,23 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use fastrand::Rng;
-use planck_common::{
-    AgentId, InputId, SessionId,
-    command::{AgentVerb, Prompt, SessionState, SessionVerb, SessionsVerb, Start, Started},
-    event::{EventKind, json},
-    reply::{self, Code, ReplyError},
-    spec::{Member, OnNodeDeath},
-    subject::{Address, Target},
-};
-use serde::de::DeserializeOwned;
+use planck_common::{NodeId, command::SessionState};
 use tokio::{runtime::Builder, sync::mpsc, time::sleep};
 
 use super::{
     bus::SimBus,
+    checks::SimReport,
     faults::{NODES, faults_of},
-    node::{Cluster, Outside, WORKSPACE},
-    work::TOOL,
+    node::{Cluster, Outside},
+    people::{Client, StartedSession},
     world::SimWorld,
 };
-use crate::{bus::Bus, node::Node};
-use planck_cluster::clock;
+use crate::node::Node;
+use planck_cluster::{
+    clock,
+    planted::{PlantedFault, plant},
+};
 
-/// The members of each session. The first one is the orchestrator.
-const MEMBERS: [&str; 3] = ["lead", "left", "right"];
-/// How long a client waits for an answer.
-const ANSWER: Duration = Duration::from_secs(5);
 /// How long the cluster may take to come to rest once all faults are over, in milliseconds.
 const REST: u64 = 40_000;
 
@@ -36,26 +28,12 @@ const REST: u64 = 40_000;
 pub(super) struct Played {
     pub violation: Option<String>,
     pub trace: Vec<String>,
-    /// The number of tool calls that began.
-    pub calls: usize,
-}
-
-/// A session of the run, with its agents in the order of [`MEMBERS`].
-#[derive(Clone)]
-struct SimSession {
-    id: SessionId,
-    agents: Vec<AgentId>,
-}
-
-/// A client of the cluster.
-#[derive(Clone)]
-struct Client {
-    world: Arc<SimWorld>,
-    bus: Arc<SimBus>,
+    pub report: SimReport,
 }
 
 /// Plays a seed on the current thread.
-pub(super) fn play(seed: u64, outside: &Outside) -> Played {
+pub(super) fn play(seed: u64, planted: Option<PlantedFault>, outside: &Outside) -> Played {
+    plant(planted);
     fastrand::seed(seed);
     let runtime = Builder::new_current_thread()
         .enable_time()
@@ -67,11 +45,11 @@ pub(super) fn play(seed: u64, outside: &Outside) -> Played {
         let cluster = Cluster::new(seed, outside);
         run(seed, &cluster).await;
         let world = &cluster.world;
-        let calls = world.state().began.len();
+        let report = world.state().report;
         Played {
             violation: world.violation(),
             trace: world.take_trace(),
-            calls,
+            report,
         }
     })
 }
@@ -90,19 +68,23 @@ async fn run(seed: u64, cluster: &Cluster) {
         bus: Arc::new(SimBus::new(
             world,
             &cluster.hub,
-            &planck_common::NodeId::parse("client").unwrap(),
+            &NodeId::parse("client").unwrap(),
         )),
     };
     while serving(world).len() < NODES {
         sleep(Duration::from_millis(100)).await;
     }
+    let (opened, waits) = mpsc::unbounded_channel();
+    world.state().opened = Some(opened);
+    tokio::spawn(client.clone().answer_waits(waits));
+    tokio::spawn(Arc::clone(world).watch());
     let count = rng.usize(2..4);
     let mut sessions = Vec::new();
     for number in 0..count {
-        sessions.push(client.start(cluster, number, &mut rng).await);
+        sessions.push(client.start(number, &mut rng).await);
     }
-    let faults = faults_of(&mut rng);
-    let prompts: Vec<_> = (0..rng.usize(6..13))
+    let faults = faults_of(seed, &mut rng);
+    let prompts: Vec<_> = (0..rng.usize(8..17))
         .map(|number| tokio::spawn(client.clone().prompt(number, sessions.clone(), rng.fork())))
         .collect();
     if rng.u32(..4) == 0 {
@@ -118,6 +100,9 @@ async fn run(seed: u64, cluster: &Cluster) {
     let until = world.millis() + REST;
     loop {
         let left = left(cluster, &sessions);
+        if left.is_none() {
+            world.check_answers();
+        }
         if world.violation().is_some() || left.is_none() {
             return;
         }
@@ -137,20 +122,17 @@ fn serving(world: &SimWorld) -> Vec<Arc<Node>> {
 }
 
 /// Returns what keeps the cluster from being at rest.
-fn left(cluster: &Cluster, sessions: &[SimSession]) -> Option<String> {
+fn left(cluster: &Cluster, sessions: &[StartedSession]) -> Option<String> {
     let world = &cluster.world;
     let nodes = serving(world);
     if nodes.len() < NODES {
         return Some(format!("{} nodes serve", nodes.len()));
     }
-    let data = cluster.data.lock().unwrap();
+    let data = world.data();
     for id in sessions.iter().map(|session| &session.id) {
         let session = data.find(id)?;
         let is_open = session.record().state == SessionState::Open;
-        let mut rows = session.log.iter().map(|row| row.row.kind);
-        if world.state().must_close.contains(id)
-            && !rows.any(|kind| kind == EventKind::SessionClosed)
-        {
+        if world.must_close(session) {
             return Some("a session that stops with its node was not closed".into());
         }
         for agent in &session.agents {
@@ -177,113 +159,14 @@ fn left(cluster: &Cluster, sessions: &[SimSession]) -> Option<String> {
             let name = world.name("agent", &row.input.agent);
             return Some(format!("an input of {name} has no outcome"));
         }
-        if let Some((call, _)) = session.calls().into_iter().find(|(_, ended)| !ended) {
-            return Some(format!("{} has no end", world.name("call", &call)));
+        let mut waits = session.waits.iter();
+        let open = waits.find(|(_, wait)| wait.is_live());
+        if is_open && let Some((call, _)) = open {
+            return Some(format!("{} has a forgotten wait", world.name("call", call)));
+        }
+        if let Some(disorder) = session.disorder() {
+            return Some(disorder);
         }
     }
     None
-}
-
-impl Client {
-    /// Sends a command. `None` means that no answer came, or that it may be sent again.
-    async fn ask<T: DeserializeOwned>(
-        &self,
-        address: &Address,
-        body: String,
-    ) -> Option<Result<T, Code>> {
-        let answer = self.bus.request(address, body.into(), ANSWER).await.ok()?;
-        match reply::decode(&answer) {
-            Ok(done) => Some(Ok(done)),
-            Err(ReplyError::Refused(refusal)) if refusal.retryable => None,
-            Err(ReplyError::Refused(refusal)) => {
-                let code = refusal.code;
-                self.world
-                    .note(&format!("refused {}: {code:?}", address.verb));
-                Some(Err(code))
-            }
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    /// Sends a command until it is answered.
-    async fn until_answered<T: DeserializeOwned>(
-        &self,
-        address: &Address,
-        body: &str,
-    ) -> Result<T, Code> {
-        loop {
-            if let Some(answer) = self.ask(address, body.to_owned()).await {
-                return answer;
-            }
-            self.world.pause(100..1_000).await;
-        }
-    }
-
-    async fn start(&self, cluster: &Cluster, number: usize, rng: &mut Rng) -> SimSession {
-        let member = |name: &&str| Member {
-            r#type: (*name).to_owned(),
-            tools: Some(match *name {
-                "lead" => vec!["spawn_agent".to_owned(), TOOL.to_owned()],
-                _ => vec![TOOL.to_owned()],
-            }),
-            ..Member::default()
-        };
-        let id = SessionId::mint();
-        let stops = number > 0 && rng.u32(..3) == 0;
-        let start = Start {
-            session_id: Some(id.clone()),
-            name: None,
-            team: None,
-            members: Some(MEMBERS.iter().map(member).collect()),
-            workspace: Some(WORKSPACE.into()),
-            dir: None,
-            prompt: Some(format!("work {}", rng.u32(1..5))),
-            prompt_id: None,
-            by: None,
-            limits: None,
-            permissions: None,
-            client_tools: Vec::new(),
-            on_node_death: Some(match stops {
-                true => OnNodeDeath::Stop,
-                false => OnNodeDeath::Resume,
-            }),
-            metadata: serde_json::Map::new(),
-        };
-        let address = Address::new(Target::Sessions, SessionsVerb::Start.name());
-        let started: Started = self.until_answered(&address, &json(&start)).await.unwrap();
-        let name = self.world.name("session", &started.session_id);
-        self.world.note(&format!("{name} started, stops: {stops}"));
-        let data = cluster.data.lock().unwrap();
-        let agents = &data.find(&id).unwrap().agents;
-        SimSession {
-            agents: agents.iter().map(|agent| agent.id.clone()).collect(),
-            id,
-        }
-    }
-
-    async fn prompt(self, number: usize, sessions: Vec<SimSession>, mut rng: Rng) {
-        sleep(Duration::from_millis(rng.u64(0..28_000))).await;
-        let session = &sessions[rng.usize(..sessions.len())];
-        let agent = &session.agents[rng.usize(..session.agents.len())];
-        let prompt = Prompt {
-            prompt_id: Some(InputId::mint()),
-            ..Prompt::from(format!("work {}", rng.u32(0..4)).as_str())
-        };
-        let address = Address::agent(agent, AgentVerb::Prompt.name());
-        let answer: Result<serde_json::Value, Code> =
-            self.until_answered(&address, &json(&prompt)).await;
-        let to = self.world.name("agent", agent);
-        self.world
-            .note(&format!("prompt {number} to {to}: {:?}", answer.err()));
-    }
-
-    async fn close(self, session: SimSession, at: u64) {
-        sleep(Duration::from_millis(at)).await;
-        let address = Address::session(&session.id, SessionVerb::Close.name());
-        let name = self.world.name("session", &session.id);
-        self.world.note(&format!("a client closes {name}"));
-        let closed: Option<Result<serde_json::Value, Code>> =
-            self.ask(&address, "{}".to_owned()).await;
-        self.world.note(&format!("{name} closed: {closed:?}"));
-    }
 }

@@ -29,6 +29,7 @@ impl SimRecords {
     async fn reach(&self) -> Result<(), RecordsError> {
         self.world.unless_crashed(&self.node).await;
         self.world.pause(1..4).await;
+        self.world.slowly(&self.node).await;
         if !self.is_reached() {
             sleep(DEADLINE).await;
             self.world.unless_crashed(&self.node).await;
@@ -72,8 +73,12 @@ impl Records for SimRecords {
     }
 
     async fn write(&self, writes: Vec<Write>) -> Result<u64, RecordsError> {
+        let sent = self.world.millis();
         self.reach().await?;
-        let written = self.inner.write(writes).await;
+        let written = self.inner.write(writes.clone()).await;
+        if written.is_ok() {
+            self.world.registry_wrote(&self.node, &writes, sent);
+        }
         match self.is_lost().await {
             true => Err(RecordsError::Unknown("the answer was lost".into())),
             false => written,

@@ -1,41 +1,141 @@
-//! Plays seeds. No check may fail.
+//! Plays seeds. Without a planted fault no check fails, and the checks find each planted fault.
 //!
-//! `PLANCK_SIMULATION_SEED=N` plays only this seed. `PLANCK_SIMULATION_SEEDS=N` plays N seeds from there
-//! on.
+//! `PLANCK_SIMULATION_SEED=N` plays only this seed, and `PLANCK_SIMULATION_SEEDS=N` plays N seeds from
+//! there on.
 
-use super::{node::Outside, play::play};
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+};
+
+use super::{checks::SimReport, node::Outside, play::play};
+use planck_cluster::planted::PlantedFault;
 
 /// The number of seeds that every run of the tests plays.
-const SEEDS: u64 = 32;
+const FIRST_SEEDS: u64 = 32;
+/// The number of seeds that `make test-all` plays.
+const SEEDS: u64 = 1_000;
+/// The number of seeds that a test plays to find each planted fault.
+const SEARCHED: u64 = 400;
 /// The maximum number of lines that are shown of a run that failed.
 const SHOWN: usize = 200;
+
+/// The planted faults.
+const PLANTED: &[PlantedFault] = &[
+    PlantedFault::ClaimAtAnyEpoch,
+    PlantedFault::ClaimFromTheLiving,
+    PlantedFault::ClaimWithoutStop,
+    PlantedFault::DeathWithoutProof,
+    PlantedFault::WorkWithoutProof,
+    PlantedFault::SilenceBeyondEcho,
+    PlantedFault::ToolsBeforeGraceOfDead,
+    PlantedFault::ToolsBeforeGraceOfSilent,
+    PlantedFault::ToolsBeforeLossIsSeen,
+    PlantedFault::ToolsBeforeGraceOfMember,
+    PlantedFault::EndOfAllIncarnations,
+    PlantedFault::EndOfMovedTeam,
+    PlantedFault::SupersededRunOn,
+    PlantedFault::CloseForgotten,
+    PlantedFault::AnsweredWaitsUnswept,
+    PlantedFault::SecondAnswerAccepted,
+    PlantedFault::SweepBlind,
+    PlantedFault::UnreadUnswept,
+    PlantedFault::CloseKeepsMembers,
+    PlantedFault::HoldersCountAsGone,
+    PlantedFault::MemberToolsAtOnce,
+    PlantedFault::StopUnasked,
+    PlantedFault::DeadTeamRunsOn,
+    PlantedFault::MoveUnrecorded,
+];
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok();
     text.map(|text| text.parse().unwrap())
 }
 
+/// Plays seeds on all cores. Returns the sum of their reports, or the lowest seed that failed with
+/// what it violated and its trace.
+fn play_all(
+    seeds: Range<u64>,
+    planted: Option<PlantedFault>,
+) -> Result<SimReport, (u64, String, Vec<String>)> {
+    let next = AtomicU64::new(seeds.start);
+    let play_some = || {
+        let outside = Outside::new();
+        let mut sum = SimReport::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return Ok(sum);
+            }
+            let played = play(seed, planted, &outside);
+            sum.add(played.report);
+            if let Some(violation) = played.violation {
+                next.store(seeds.end, Ordering::Relaxed);
+                return Err((seed, violation, played.trace));
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(play_some)).collect();
+        let (mut sum, mut first) = (SimReport::default(), None);
+        for thread in threads {
+            match thread.join().unwrap() {
+                Ok(report) => sum.add(report),
+                // All seeds before one that failed have been played, so the lowest of them is the
+                // same in every run.
+                Err(failed) => first = first.into_iter().chain([failed]).min(),
+            }
+        }
+        first.map_or(Ok(sum), Err)
+    })
+}
+
+fn nothing_is_violated_by(seeds: Range<u64>) -> SimReport {
+    play_all(seeds, None).unwrap_or_else(|(seed, violation, trace)| {
+        let shown = trace.len().saturating_sub(SHOWN);
+        panic!("seed {seed}: {violation}\n{}", trace[shown..].join("\n"))
+    })
+}
+
 #[test]
 fn nothing_is_violated_by_the_first_seeds() {
-    let outside = Outside::new();
     let named = number("PLANCK_SIMULATION_SEED");
-    let usual = if named.is_some() { 1 } else { SEEDS };
+    let usual = if named.is_some() { 1 } else { FIRST_SEEDS };
     let count = number("PLANCK_SIMULATION_SEEDS").unwrap_or(usual);
     let first = named.unwrap_or(0);
-    let mut calls = 0;
-    for seed in first..first + count {
-        let played = play(seed, &outside);
-        calls += played.calls;
-        if let Some(violation) = played.violation {
-            let shown = played.trace.len().saturating_sub(SHOWN);
-            let trace = played.trace[shown..].join("\n");
-            panic!("seed {seed}: {violation}\n{trace}");
+    let report = nothing_is_violated_by(first..first + count);
+    println!("{report:?}");
+    assert!(
+        count < FIRST_SEEDS || report.calls > 8 * count && report.deaths > count / 4,
+        "{report:?}"
+    );
+}
+
+#[test]
+#[ignore = "takes minutes of CPU time: make test-all"]
+fn nothing_is_violated() {
+    let report = nothing_is_violated_by(FIRST_SEEDS..SEEDS);
+    println!("{report:?}");
+}
+
+#[test]
+#[ignore = "takes minutes of CPU time: make test-all"]
+fn planted_faults_are_found() {
+    let named = std::env::var("PLANCK_SIMULATION_FAULT").ok();
+    let mut missed = Vec::new();
+    for fault in PLANTED {
+        if named.as_ref().is_some_and(|named| *named != format!("{fault:?}")) {
+            continue;
+        }
+        match play_all(0..SEARCHED, Some(*fault)) {
+            Ok(_) => missed.push(format!("{fault:?}")),
+            Err((seed, violation, _)) => println!("{fault:?}: seed {seed}: {violation}"),
         }
     }
-    assert!(
-        count < SEEDS || calls as u64 > 8 * count,
-        "the agents were idle: {calls} calls"
-    );
+    assert!(missed.is_empty(), "{missed:#?}");
 }
 
 #[test]
@@ -43,7 +143,8 @@ fn nothing_is_violated_by_the_first_seeds() {
 fn seed_plays_the_same_run_again() {
     let outside = Outside::new();
     for seed in 0..4 {
-        let (one, other) = (play(seed, &outside), play(seed, &outside));
-        assert_eq!(one.trace, other.trace, "seed {seed}");
+        let once = play(seed, None, &outside);
+        let again = play(seed, None, &outside);
+        assert_eq!(once.trace, again.trace, "seed {seed}");
     }
 }

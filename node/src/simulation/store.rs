@@ -1,11 +1,12 @@
 //! The session store of simulated nodes, in memory. It keeps what the stores in SQL keep for
-//! sessions without waits, questions and rewinds. A node that does not reach it waits and then gets
+//! sessions without questions and rewinds. A node that does not reach it waits and then gets
 //! an error. An answer may be lost after the statement was carried out.
 
 mod data;
 mod log;
+mod waits;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use planck_common::{
@@ -20,8 +21,7 @@ use planck_common::{
 };
 use serde_json::{Map, Value};
 
-use self::data::SimSession;
-pub(super) use self::data::StoreData;
+pub(super) use self::data::{SimSession, StoreData};
 use super::world::SimWorld;
 use planck_store::{
     AgentCreation, AgentRecord, AnswerOutcome, Appended, AskOutcome, Baselines, Batch,
@@ -35,7 +35,6 @@ use planck_store::{
 pub(super) struct SimStore {
     pub world: Arc<SimWorld>,
     pub node: NodeId,
-    pub data: Arc<Mutex<StoreData>>,
 }
 
 impl SimStore {
@@ -47,13 +46,14 @@ impl SimStore {
         let is_reached = || self.world.link(&self.node).has_sql && !self.world.state().is_sql_away;
         self.world.unless_crashed(&self.node).await;
         self.world.pause(0..4).await;
+        self.world.slowly(&self.node).await;
         self.world.unless_crashed(&self.node).await;
         if !is_reached() {
             self.world.pause(100..1_500).await;
             self.world.unless_crashed(&self.node).await;
             return Err(StoreError::Away("no answer".into()));
         }
-        let done = act(&mut self.data.lock().unwrap_or_else(PoisonError::into_inner));
+        let done = act(&mut self.world.data());
         let lost = self.world.state().lost;
         self.world.pause(0..3).await;
         self.world.unless_crashed(&self.node).await;
@@ -198,8 +198,9 @@ impl Leases for SimStore {
             .run_in(session, |session| {
                 let before = session.agent(agent).and_then(|agent| agent.node.clone());
                 let claimed = session.claim(agent, seen, &claim, node);
-                if let (Ok(Some(_)), Some(before)) = (&claimed, before) {
-                    world.claimed(&session.record(), agent, &before, node);
+                if let (Ok(Some(lease)), Some(before)) = (&claimed, before) {
+                    let nodes = (&before, node);
+                    world.claimed(&session.record(), agent, nodes, lease.epoch);
                 }
                 claimed
             })
@@ -308,8 +309,17 @@ impl Log for SimStore {
         _: &NodeId,
         batches: &[Batch],
     ) -> Result<Appended, StoreError> {
-        self.run_in(session, |session| Ok(session.append(batches)))
-            .await
+        let appended = self
+            .run_in(session, |session| {
+                let appended = session.append(batches);
+                let opened = std::mem::take(&mut session.opened);
+                opened
+                    .into_iter()
+                    .for_each(|wait| self.world.wait_opened(session, wait));
+                Ok(appended)
+            })
+            .await;
+        appended
     }
 
     async fn load(&self, session: &SessionId, agent: &AgentId) -> Result<Vec<LogRow>, StoreError> {
@@ -368,26 +378,28 @@ impl Waits for SimStore {
         not_simulated()
     }
 
-    async fn wait(&self, _: &SessionId, _: &CallId) -> Result<Option<WaitRow>, StoreError> {
-        not_simulated()
+    async fn wait(&self, session: &SessionId, id: &CallId) -> Result<Option<WaitRow>, StoreError> {
+        self.run_in(session, |session| Ok(session.wait(id))).await
     }
 
     async fn answer(
         &self,
-        _: &SessionId,
-        _: &CallId,
-        _: &str,
-        _: &WaitAnswer,
+        session: &SessionId,
+        id: &CallId,
+        digest: &str,
+        answer: &WaitAnswer,
     ) -> Result<AnswerOutcome, StoreError> {
-        not_simulated()
+        self.run_in(session, |session| Ok(session.answer(id, digest, answer)))
+            .await
     }
 
     async fn answers(
         &self,
-        _: &SessionId,
-        _: &AgentId,
+        session: &SessionId,
+        agent: &AgentId,
     ) -> Result<Vec<(CallId, WaitAnswer)>, StoreError> {
-        Ok(Vec::new())
+        self.run_in(session, |session| Ok(session.answers(agent)))
+            .await
     }
 
     async fn session_rules(&self, _: &SessionId) -> Result<Vec<SessionRule>, StoreError> {

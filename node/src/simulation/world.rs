@@ -9,14 +9,17 @@ use std::{
 };
 
 use fastrand::Rng;
-use planck_common::{AgentId, CallId, NodeId, SessionId, command::SessionState, spec::OnNodeDeath};
+use planck_common::{AgentId, CallId, NodeId, SessionId, wait::WaitDecision};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
 };
 
+use super::{
+    checks::SimReport,
+    store::{SimSession, StoreData},
+};
 use crate::{bus::Delivery, node::Node};
-use planck_store::SessionRecord;
 
 /// How long a process of a crashed node may run on.
 const REAPED: u64 = 2_500;
@@ -24,6 +27,8 @@ const REAPED: u64 = 2_500;
 /// The shared state of a simulation.
 pub(super) struct SimWorld {
     state: Mutex<SimState>,
+    /// The rows of the store. They are locked before the state, or without it.
+    pub rows: Arc<Mutex<StoreData>>,
     began: Instant,
 }
 
@@ -38,9 +43,19 @@ pub(super) struct SimState {
     pub lost: u32,
     /// Of 1,000 requests between nodes, how many are lost.
     pub lost_requests: u32,
-    running: BTreeMap<CallId, RunningTool>,
+    pub running: BTreeMap<CallId, RunningTool>,
     /// The calls that began, and how often.
     pub began: BTreeMap<CallId, u32>,
+    /// When the lease of an agent was last taken from another node, and its epoch since then.
+    pub taken: BTreeMap<AgentId, (u64, i64)>,
+    /// The beginnings and ends of the faults.
+    pub faults: Vec<(u64, u64)>,
+    /// The sessions whose tool calls need an answer.
+    pub careful: BTreeSet<SessionId>,
+    /// The answers to waits that were acknowledged.
+    pub answers: Vec<(SessionId, CallId, WaitDecision)>,
+    pub opened: Option<mpsc::UnboundedSender<OpenedWait>>,
+    pub report: SimReport,
     names: BTreeMap<String, String>,
     counts: BTreeMap<&'static str, usize>,
     trace: Vec<String>,
@@ -61,6 +76,25 @@ pub(super) struct SimLink {
     /// Whether the node left before its process ended.
     pub has_left: bool,
     pub node: Weak<Node>,
+    /// Until when the node may be declared dead, because it is or was silent.
+    pub blamed_until: u64,
+    pub is_dead: bool,
+    /// When the newest proof of life that was accepted was sent.
+    pub proved: Option<u64>,
+    /// When the node last had a fault.
+    pub disturbed_at: Option<u64>,
+    /// When the node last had no SQL.
+    pub no_sql_at: Option<u64>,
+    /// The longest additional delay of a call to the store and the registry, in milliseconds.
+    pub slow: u64,
+}
+
+/// A wait that an agent opened.
+#[derive(Clone)]
+pub(super) struct OpenedWait {
+    pub session: SessionId,
+    pub agent: AgentId,
+    pub wait: CallId,
 }
 
 impl SimLink {
@@ -71,19 +105,25 @@ impl SimLink {
         may_die: false,
         has_left: false,
         node: Weak::new(),
+        blamed_until: 0,
+        is_dead: false,
+        proved: None,
+        disturbed_at: None,
+        no_sql_at: None,
+        slow: 0,
     };
 }
 
 /// A tool call that runs.
 #[derive(Clone)]
-struct RunningTool {
-    node: NodeId,
-    session: SessionId,
-    agent: AgentId,
-    epoch: i64,
-    incarnation: i64,
+pub(super) struct RunningTool {
+    pub node: NodeId,
+    pub session: SessionId,
+    pub agent: AgentId,
+    pub epoch: i64,
+    pub incarnation: i64,
     /// When the processes of the call end if its node crashed.
-    until: Option<Instant>,
+    pub until: Option<Instant>,
 }
 
 impl SimWorld {
@@ -98,6 +138,12 @@ impl SimWorld {
                 lost_requests: 0,
                 running: BTreeMap::new(),
                 began: BTreeMap::new(),
+                taken: BTreeMap::new(),
+                faults: Vec::new(),
+                careful: BTreeSet::new(),
+                answers: Vec::new(),
+                opened: None,
+                report: SimReport::default(),
                 names: BTreeMap::new(),
                 counts: BTreeMap::new(),
                 trace: Vec::new(),
@@ -105,12 +151,37 @@ impl SimWorld {
                 listeners: Vec::new(),
                 must_close: BTreeSet::new(),
             }),
+            rows: Arc::default(),
             began: Instant::now(),
         })
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, SimState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn data(&self) -> MutexGuard<'_, StoreData> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the clients of a wait that an agent opened.
+    pub(super) fn wait_opened(&self, session: &SimSession, wait: CallId) {
+        let opened = OpenedWait {
+            session: session.record().id,
+            agent: session.waits[&wait].agent.clone(),
+            wait,
+        };
+        if let Some(people) = &self.state().opened {
+            let _ = people.send(opened);
+        }
+    }
+
+    /// Waits as long as the node's link is slow.
+    pub(super) async fn slowly(&self, node: &NodeId) {
+        let slow = self.link(node).slow;
+        if slow > 0 {
+            self.pause(0..slow).await;
+        }
     }
 
     pub(super) fn millis(&self) -> u64 {
@@ -206,81 +277,12 @@ impl SimWorld {
         if let Some(link) = state.nodes.get_mut(node) {
             link.is_crashed = true;
             link.may_die = true;
+            link.blamed_until = u64::MAX;
         }
         let SimState { rng, running, .. } = &mut *state;
         for tool in running.values_mut().filter(|tool| tool.node == *node) {
             let more = Duration::from_millis(rng.u64(0..REAPED));
             tool.until.get_or_insert(Instant::now() + more);
-        }
-    }
-
-    /// Checks a tool call that is about to run.
-    pub(super) fn tool_began(&self, node: &NodeId, call: &planck_toolbox::Invocation) {
-        let incarnation = self.link(node).node.upgrade().and_then(|node| {
-            let hosting = node.services().base.host.hosting(&call.agent_id)?;
-            Some(hosting.session.incarnation)
-        });
-        let new = RunningTool {
-            node: node.clone(),
-            session: call.session_id.clone(),
-            agent: call.agent_id.clone(),
-            epoch: call.epoch,
-            incarnation: incarnation.unwrap_or(i64::MAX),
-            until: None,
-        };
-        let mut wrong = Vec::new();
-        {
-            let mut state = self.state();
-            let now = Instant::now();
-            state
-                .running
-                .retain(|_, tool| tool.until.is_none_or(|until| until > now));
-            for old in state.running.values() {
-                if old.agent == new.agent && old.epoch < new.epoch {
-                    wrong.push("a tool of the agent's earlier epoch still ran".to_owned());
-                }
-                if old.session == new.session && old.incarnation < new.incarnation {
-                    wrong.push("a tool of the team's earlier incarnation still ran".to_owned());
-                }
-            }
-            let count = state.began.entry(call.call_id.clone()).or_default();
-            *count += 1;
-            if *count > 1 {
-                wrong.push("a call ran twice".to_owned());
-            }
-            state.running.insert(call.call_id.clone(), new);
-        }
-        let agent = self.name("agent", &call.agent_id);
-        let (call, on) = (
-            self.name("call", &call.call_id),
-            self.name("node", node.as_str()),
-        );
-        self.note(&format!("{call} of {agent} began on {on}"));
-        for what in wrong {
-            self.violated(format!("{call} of {agent} on {on}: {what}"));
-        }
-    }
-
-    /// Checks a claim. `from` held the lease before.
-    pub(super) fn claimed(
-        &self,
-        session: &SessionRecord,
-        agent: &AgentId,
-        from: &NodeId,
-        by: &NodeId,
-    ) {
-        let link = self.link(from);
-        let running = link.node.upgrade();
-        let runs_it = running.is_some_and(|node| node.services().base.host.has(agent));
-        if from != by && !link.may_die && runs_it {
-            let (agent, from) = (self.name("agent", agent), self.name("node", from));
-            self.violated(format!("{agent} was claimed from {from}, which runs it"));
-        }
-        let is_lead = *agent == session.spec.lead;
-        let stops = session.spec.on_node_death == OnNodeDeath::Stop;
-        let is_open = session.state == SessionState::Open;
-        if is_lead && stops && is_open && link.is_crashed && !link.has_left {
-            self.state().must_close.insert(session.id.clone());
         }
     }
 

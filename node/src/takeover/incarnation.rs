@@ -25,6 +25,7 @@ use planck_cluster::{
     claiming::{ClaimEffect, ClaimInput, ClaimPlan, ClaimPolicy, LeadLease, TeamClaim},
     clock,
     moment::Moment,
+    planted::{PlantedFault, is_planted},
     recovery::{self, LeadStep, TeamHost},
 };
 use planck_store::{AgentRecord, HeldLease, LeaseClaim, SessionRecord, StoreError};
@@ -118,6 +119,9 @@ impl Takeover {
     ) -> Result<(), Refusal> {
         let context = self.base.lookup.context(session, lead.incarnation)?;
         let is_ending = matches!(step, LeadStep::TakeLease { .. });
+        if is_planted(PlantedFault::MoveUnrecorded) {
+            return Ok(());
+        }
         match self.teams.move_lead_here(&context).await {
             Ok(has_moved) if has_moved || is_ending => Ok(()),
             Ok(_) => Err(Refusal::unavailable(
@@ -386,6 +390,8 @@ pub(super) async fn stop_team(
     };
     if node == *base.view.id() {
         teams.stop_here(&order).await;
+    } else if is_planted(PlantedFault::StopUnasked) {
+        return Some(ClaimInput::Stopped { node });
     } else if let Err(refusal) = base.peers.stop_team(&node, &order, STOPPING).await {
         if base.view.is_alive(&node).await {
             tracing::warn!(session = %session.id, %node, %refusal, "a node does not confirm that it stopped the team's members; tools start later");

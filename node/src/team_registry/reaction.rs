@@ -23,6 +23,7 @@ use planck_cluster::{
     Revision,
     cascade::{Cascade, CascadeEffect, CascadeInput, SeenTeam, TeamIncarnation},
     clock,
+    planted::{PlantedFault, is_planted},
     registry::{ClusterRegistry, DeathOf},
 };
 
@@ -156,6 +157,9 @@ impl TeamRegistry {
     }
 
     async fn stop_members(&self, team: TeamIncarnation, agents: Vec<AgentId>, end: TeamEnd) {
+        if is_planted(PlantedFault::DeadTeamRunsOn) {
+            return;
+        }
         let order = StopTeam {
             team_id: team.team.clone(),
             incarnation: team.incarnation,

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use planck_common::{
-    AgentId, NodeId, SessionId,
+    AgentId, CallId, NodeId, SessionId,
     command::{AgentState, SessionState},
     event::{EventKind, WorkerExit},
     usage::Usage,
 };
 use serde_json::Value;
 
-use super::log::SimRow;
+use super::{log::SimRow, waits::SimWait};
 use planck_store::{
     AgentCreation, AgentRecord, Created, HeldLease, InputOutcome, LeadIncarnation, LeaseClaim,
     LeaseRelease, NewInput, NewMember, NewSession, PutResult, SessionRecord, StoreError,
@@ -29,6 +29,9 @@ pub(crate) struct SimSession {
     pub agents: Vec<AgentRecord>,
     pub inputs: Vec<StoredInput>,
     pub log: Vec<SimRow>,
+    pub waits: BTreeMap<CallId, SimWait>,
+    /// The waits that were opened and of which no client knows yet.
+    pub opened: Vec<CallId>,
 }
 
 fn no_session(session: &str) -> StoreError {
@@ -68,6 +71,8 @@ impl StoreData {
                     .map(|prompt| StoredInput::unread(prompt, 0))
                     .collect(),
                 log: Vec::new(),
+                waits: BTreeMap::new(),
+                opened: Vec::new(),
             };
             self.sessions.insert(new.id.clone(), session);
         }
@@ -81,7 +86,9 @@ impl StoreData {
         for session in self.sessions.values() {
             for agent in &session.agents {
                 let is_unread = |row: &StoredInput| row.input.agent == agent.id && row.is_unread();
-                let has_news = agent.is_there() && session.inputs.iter().any(is_unread);
+                let has_input = session.inputs.iter().any(is_unread);
+                let has_news = has_input || session.has_answer_for(&agent.id);
+                let has_news = has_news && agent.is_there();
                 if !lives(agent) || has_news {
                     strays.push(stray(agent));
                 }

@@ -1,6 +1,8 @@
 //! The logs of the simulated store.
 
-use planck_common::{AgentId, InputId, Seq, command::AgentState, event::EventKind};
+use std::collections::BTreeSet;
+
+use planck_common::{AgentId, CallId, InputId, Seq, command::AgentState, event::EventKind};
 
 use super::data::SimSession;
 use crate::agent::{Entry, Mark, effect::Change};
@@ -12,6 +14,14 @@ pub(crate) struct SimRow {
     pub epoch: i64,
     pub prev: Seq,
     pub row: LogRow,
+}
+
+impl SimRow {
+    /// Returns the call of a row `tool_start` or `tool_end`.
+    fn call(&self) -> Option<CallId> {
+        let body: serde_json::Value = serde_json::from_str(&self.row.body).ok()?;
+        CallId::parse(body["call_id"].as_str()?).ok()
+    }
 }
 
 impl SimSession {
@@ -78,6 +88,7 @@ impl SimSession {
 
     fn add(&mut self, batch: &Batch, prev: Seq, entry: &Entry) -> Seq {
         let seq = self.head() + 1;
+        self.wait_row(&batch.agent, seq, entry);
         self.log.push(SimRow {
             agent: batch.agent.clone(),
             epoch: batch.epoch,
@@ -150,21 +161,46 @@ impl SimSession {
         }
     }
 
-    /// Returns the calls that began, and how many of them the log says have ended.
-    pub fn calls(&self) -> Vec<(String, bool)> {
-        let ids = |kind: EventKind| {
-            let rows = self.log.iter().filter(move |row| row.row.kind == kind);
-            rows.map(|row| {
-                let body: serde_json::Value = serde_json::from_str(&row.row.body).unwrap();
-                body["call_id"].as_str().unwrap().to_owned()
-            })
-        };
-        let ended: Vec<String> = ids(EventKind::ToolEnd).collect();
-        ids(EventKind::ToolStart)
-            .map(|call| {
-                let has_ended = ended.contains(&call);
-                (call, has_ended)
-            })
-            .collect()
+    /// Returns whether the log says that a call began.
+    pub fn has_begun(&self, call: &CallId) -> bool {
+        let mut rows = self.log.iter().rev();
+        rows.any(|row| row.row.kind == EventKind::ToolStart && row.call().as_ref() == Some(call))
+    }
+
+    /// Returns the open turn of an agent.
+    pub fn open_turn(&self, agent: &AgentId) -> Option<u32> {
+        let mut rows = self.log.iter().rev().filter(|row| row.agent == *agent);
+        let last =
+            rows.find(|row| row.row.kind == EventKind::TurnStart || row.row.kind.is_terminal());
+        let open = last.filter(|row| row.row.kind == EventKind::TurnStart);
+        open.map(|row| row.row.place.turn)
+    }
+
+    /// Returns what is wrong with the order of the rows, or with calls that never ended.
+    pub fn disorder(&self) -> Option<String> {
+        let mut open_turns = BTreeSet::new();
+        let mut open_calls = BTreeSet::new();
+        for row in &self.log {
+            let wrong = match row.row.kind {
+                EventKind::TurnStart => (!open_turns.insert(&row.agent)).then_some("a turn began"),
+                kind if kind.is_terminal() => {
+                    let was_open = open_turns.remove(&row.agent);
+                    (!was_open).then_some("a turn ended again")
+                }
+                EventKind::ToolStart => {
+                    open_calls.insert(row.call());
+                    (!open_turns.contains(&row.agent)).then_some("a call began outside of a turn")
+                }
+                EventKind::ToolEnd => {
+                    open_calls.remove(&row.call());
+                    None
+                }
+                _ => None,
+            };
+            if let Some(wrong) = wrong {
+                return Some(format!("row {} of {}: {wrong}", row.row.seq, row.agent));
+            }
+        }
+        (!open_calls.is_empty()).then(|| format!("{open_calls:?} have no end"))
     }
 }
