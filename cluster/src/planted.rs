@@ -66,17 +66,9 @@ pub enum PlantedFault {
     CloseKeepsMembers,
     /// Every other holder of a lease counts as dead (`takeover/session.rs`).
     HoldersCountAsGone,
-    /// A member does not wait for the tools of a dead node (`placement/hosting.rs`).
-    MemberToolsAtOnce,
     /// A claim does not ask living nodes to stop the members of the last incarnation
     /// (`takeover/incarnation.rs`).
     StopUnasked,
-    /// A team whose orchestrator's node died does not stop on other nodes
-    /// (`team_registry/reaction.rs`).
-    DeadTeamRunsOn,
-    /// A node does not note that a lead moved to it in the team's record
-    /// (`takeover/incarnation.rs`).
-    MoveUnrecorded,
     /// Neither teams nor members have records in the registry (`claiming.rs` and the simulation).
     NoTeamRecords,
 }

@@ -19,7 +19,6 @@ use crate::{
     actor::{Hosting, Opening, context::SessionContext},
     agent::OpenTurn,
 };
-use planck_cluster::planted::{PlantedFault, is_planted};
 use planck_store::{AgentRecord, HeldLease, LeadIncarnation, LeaseClaim, StoreError};
 
 /// The maximum time that tools wait for the tools of a dead node to end.
@@ -111,7 +110,7 @@ impl Placement {
             agent: id.clone(),
             epoch: lease.epoch,
             opening,
-            tools_from: tools_from().filter(|_| !is_planted(PlantedFault::MemberToolsAtOnce)),
+            tools_from: tools_from(),
         };
         self.start_registered(hosting, permit).await;
         Ok(Some(lease.epoch))

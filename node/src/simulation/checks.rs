@@ -235,7 +235,9 @@ impl SimWorld {
             self.violated(format!("{node} was declared dead by {by}, which is dead"));
         }
         if now > link.blamed_until {
-            self.violated(format!("{node} was declared dead though it was never silent"));
+            self.violated(format!(
+                "{node} was declared dead though it was never silent"
+            ));
         }
         self.change(suspect, |link| link.is_dead = true);
         self.state().report.deaths += 1;
@@ -272,9 +274,7 @@ impl SimWorld {
                     });
                     if is_long || is_known {
                         let (agent, node) = (self.name("agent", &key.1), self.name("node", &id));
-                        self.violated(format!(
-                            "{agent} still runs on {node}, stale since {since}"
-                        ));
+                        self.violated(format!("{agent} still runs on {node}, stale since {since}"));
                     }
                     still.insert(key, since);
                 }
@@ -304,9 +304,7 @@ impl SimWorld {
             let session = data.sessions.get(&hosting.session.id)?;
             let agent = session.agent(&hosting.agent)?;
             let lead = session.agent(&hosting.session.lead)?;
-            Some(
-                agent.epoch > hosting.epoch || lead.incarnation > hosting.session.incarnation,
-            )
+            Some(agent.epoch > hosting.epoch || lead.incarnation > hosting.session.incarnation)
         };
         let stale = hostings
             .into_iter()
@@ -364,7 +362,10 @@ impl SimWorld {
         self.state().report.answer_bounds += 1;
         let is_unread = {
             let data = self.data();
-            let wait = data.sessions.get(session).map(|session| &session.waits[wait]);
+            let wait = data
+                .sessions
+                .get(session)
+                .map(|session| &session.waits[wait]);
             wait.is_some_and(|wait| wait.state == WaitState::Answered)
         };
         if is_unread {
@@ -381,7 +382,10 @@ impl SimWorld {
             let state = self.state();
             let mut answers = state.answers.iter();
             let wrong = answers.find(|(session, wait, decision)| {
-                let stored = data.sessions.get(session).map(|session| &session.waits[wait]);
+                let stored = data
+                    .sessions
+                    .get(session)
+                    .map(|session| &session.waits[wait]);
                 stored.is_some_and(|stored| stored.decision() != Some(*decision))
             });
             wrong.map(|(_, wait, _)| wait.clone())
@@ -408,7 +412,9 @@ impl SimWorld {
         };
         if is_open {
             let agent = self.name("agent", agent);
-            self.violated(format!("an abort has not ended the turn of {agent} in time"));
+            self.violated(format!(
+                "an abort has not ended the turn of {agent} in time"
+            ));
         }
     }
 }
@@ -434,7 +440,12 @@ impl Cluster {
         let name = world.name("node", &node);
         sleep(Duration::from_millis(DEATH_WITHIN)).await;
         let key = Key::Node(node.clone()).to_string();
-        let record = self.records.read(&key).await.ok().and_then(|record| record.value);
+        let record = self
+            .records
+            .read(&key)
+            .await
+            .ok()
+            .and_then(|record| record.value);
         let record = record.and_then(|value| serde_json::from_slice::<NodeRecord>(&value).ok());
         if record.is_some_and(|record| record.state != NodeStanding::Dead) {
             world.violated(format!(

@@ -145,8 +145,10 @@ impl Client {
         let answer: Result<serde_json::Value, Code> =
             self.until_answered(&address, &json(&prompt)).await;
         let to = self.world.name("agent", agent);
-        self.world
-            .note(&format!("prompt {number} to {to}: {:?}", answer.as_ref().err()));
+        self.world.note(&format!(
+            "prompt {number} to {to}: {:?}",
+            answer.as_ref().err()
+        ));
         if answer.is_ok() {
             let (world, session, id) = (Arc::clone(&self.world), session.id.clone(), id.clone());
             tokio::spawn(async move { world.expect_read(&session, &id).await });
@@ -194,8 +196,7 @@ impl Client {
         let OpenedWait { session, wait, .. } = opened;
         let address = Address::session(&session, SessionVerb::Answer.name());
         let body = serde_json::json!({ "wait": wait, "decision": decision }).to_string();
-        let answered: Result<serde_json::Value, Code> =
-            self.until_answered(&address, &body).await;
+        let answered: Result<serde_json::Value, Code> = self.until_answered(&address, &body).await;
         self.note_answer(&wait, decision, answered.as_ref().err());
         if answered.is_ok() {
             self.world.expect_answer(&session, &wait, decision).await;

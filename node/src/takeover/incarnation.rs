@@ -119,9 +119,6 @@ impl Takeover {
     ) -> Result<(), Refusal> {
         let context = self.base.lookup.context(session, lead.incarnation)?;
         let is_ending = matches!(step, LeadStep::TakeLease { .. });
-        if is_planted(PlantedFault::MoveUnrecorded) {
-            return Ok(());
-        }
         match self.teams.move_lead_here(&context).await {
             Ok(has_moved) if has_moved || is_ending => Ok(()),
             Ok(_) => Err(Refusal::unavailable(

@@ -23,7 +23,6 @@ use planck_cluster::{
     Revision,
     cascade::{Cascade, CascadeEffect, CascadeInput, SeenTeam, TeamIncarnation},
     clock,
-    planted::{PlantedFault, is_planted},
     registry::{ClusterRegistry, DeathOf},
 };
 
@@ -157,9 +156,6 @@ impl TeamRegistry {
     }
 
     async fn stop_members(&self, team: TeamIncarnation, agents: Vec<AgentId>, end: TeamEnd) {
-        if is_planted(PlantedFault::DeadTeamRunsOn) {
-            return;
-        }
         let order = StopTeam {
             team_id: team.team.clone(),
             incarnation: team.incarnation,

@@ -117,9 +117,9 @@ impl SimSession {
     pub fn answers(&self, agent: &AgentId) -> Vec<(CallId, WaitAnswer)> {
         let mut waits: Vec<_> = self.waits.iter().collect();
         waits.sort_by_key(|(_, wait)| wait.seq);
-        let answered = waits.into_iter().filter(|(_, wait)| {
-            wait.agent == *agent && wait.state == WaitState::Answered
-        });
+        let answered = waits
+            .into_iter()
+            .filter(|(_, wait)| wait.agent == *agent && wait.state == WaitState::Answered);
         answered
             .filter_map(|(id, wait)| Some((id.clone(), wait.answer.clone()?)))
             .collect()
