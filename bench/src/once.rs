@@ -233,7 +233,7 @@ struct BenchNode {
 
 impl BenchNode {
     async fn open(config: &Config) -> Result<Self> {
-        let inner: Arc<dyn Bus> = match node::nats(config)? {
+        let inner: Arc<dyn Bus> = match node::nats_options(config)? {
             Some(options) => Arc::new(NatsBus::connect(options).await?),
             None => Arc::new(MemoryBus::new(Arc::new(MemoryHub::default()))),
         };
@@ -285,10 +285,16 @@ impl BenchNode {
             metadata: serde_json::Map::new(),
         };
         let session: SessionId = self.client.start(request).await?.session_id;
-        let here = self.node.node().services().base.host.agents(Some(&session));
+        let here = self
+            .node
+            .node()
+            .services()
+            .handles
+            .host
+            .agents(Some(&session));
         join_all(
             here.iter()
-                .map(|agent| self.node.node().services().base.host.info(agent)),
+                .map(|agent| self.node.node().services().handles.host.info(agent)),
         )
         .await;
         self.agents.extend(here);

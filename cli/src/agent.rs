@@ -7,13 +7,13 @@ use super::{
     args::GlobalArgs,
     connect::ConnectedClient,
     exit::{Exit, UsageError},
-    follow_work::follow_work,
     output::{Output, or_dash, say},
     permissions::described,
     render::{consumed, rounded},
     session::{AGENT_COLUMNS, PromptTiming, agent_row},
     waits::own_name,
 };
+use crate::watch::follow_work;
 use planck_client::Client;
 
 #[derive(Debug, Subcommand)]

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::Args;
 
 use super::{output::warn, project};
-use planck_node::config::{Config, Loaded, Problems, Sources, load};
+use planck_node::config::{self, Config, Loaded, Problems, Sources};
 use planck_toolbox::project::{Admitted, ProjectStanding, ProjectUse};
 
 /// The heading under which the help of each command lists these flags.
@@ -93,7 +93,7 @@ impl GlobalArgs {
         };
         let loaded = match admitted {
             Some(admitted) => with(sources, admitted.clone())?,
-            None => load::load(&sources)?,
+            None => config::load(&sources)?,
         };
         Ok((loaded, found))
     }
@@ -114,7 +114,7 @@ impl GlobalArgs {
     /// read, prints a warning and ignores the project.
     fn look(&self, uses: Option<ProjectUse>) -> anyhow::Result<Loaded> {
         let sources = self.sources(Vec::new())?;
-        let without = load::load(&sources);
+        let without = config::load(&sources);
         if self.no_project {
             return Ok(without?);
         }
@@ -135,7 +135,7 @@ impl GlobalArgs {
 
     fn act(&self, flags: Vec<Flag>, uses: Option<ProjectUse>) -> anyhow::Result<Config> {
         let sources = self.sources(flags)?;
-        let without = load::load(&sources);
+        let without = config::load(&sources);
         if self.no_project {
             return Ok(without?.config);
         }
@@ -164,7 +164,7 @@ fn uses_of(without: &Result<Loaded, Problems>) -> ProjectUse {
 }
 
 fn with(sources: Sources, admitted: Admitted) -> anyhow::Result<Loaded> {
-    Ok(load::load(&Sources {
+    Ok(config::load(&Sources {
         project: Some(admitted),
         ..sources
     })?)

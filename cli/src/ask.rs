@@ -10,45 +10,49 @@
 //! aborts the work at once.
 
 mod dialog;
-mod editor;
-mod keys;
 mod line;
 mod request;
-mod screen;
-mod tty;
-mod type_ahead;
 mod typing;
 
-use std::{collections::VecDeque, io, time::Duration};
+use std::{
+    collections::VecDeque,
+    ffi::OsString,
+    io::{self, Write as _},
+    time::Duration,
+};
 
+use anyhow::Context as _;
+use dialog::{Dialog, DialogStep};
 use futures_util::FutureExt as _;
+use line::KeyPress;
+use planck_client::{Client, ClientError, FollowEvent};
 use planck_common::{
     CallId, Seq, SessionId,
     command::{Answer, ListWaits, WaitRow},
     event::Event,
     reply::Code,
 };
+use planck_host::{environment, terminal::Drawing};
+use serde_json::Value;
 use tokio::{
+    process::Command,
     signal::unix::Signal,
     time::{Instant, sleep_until},
 };
+use typing::Typing;
 
-use self::{
-    dialog::{Dialog, Step},
-    keys::Key,
-    typing::Typing,
-};
-pub use self::{
-    tty::{MARK_NO_PASTES, MARK_PASTES, can_ask},
-    type_ahead::TypeAhead,
-};
-use super::{
+use crate::{
     output::Stream,
-    render::{Style, ended},
+    render::{
+        Style,
+        style::{ERASE_LINE, Paint, counted},
+        wait_ended,
+    },
     waits::own_name,
     watch::EventDisplay,
 };
-use planck_client::{Client, ClientError, FollowEvent};
+
+pub use typing::{MARK_NO_PASTES, MARK_PASTES, TypeAhead, can_ask};
 
 /// How long nothing may have been typed before keys count as answers.
 const QUIET: Duration = Duration::from_millis(400);
@@ -175,7 +179,7 @@ impl Asker {
             Some(Event::WaitClosed(closed)) => {
                 let is_open = self.is_open(&closed.id);
                 if is_open && display.is_silent() {
-                    self.say(&[ended(&closed, self.title())])?;
+                    self.say(&[wait_ended(&closed, self.title())])?;
                 }
                 is_open
             }
@@ -231,7 +235,7 @@ impl Asker {
                 if let Some(open) = &mut self.open {
                     open.counts_at = None;
                 }
-                Step::Prompt
+                DialogStep::Prompt
             }
             AskEvent::Typed(bytes) => {
                 let keys = self.typing.decode(&bytes);
@@ -245,24 +249,24 @@ impl Asker {
                 self.typing.give_up();
                 return Ok(Asked::Stays);
             }
-            AskEvent::Gone => Step::Leave,
+            AskEvent::Gone => DialogStep::Leave,
         };
         match step {
-            Step::Prompt => {}
-            Step::Say(text) => self.say(&[text])?,
-            Step::Help => self.help()?,
-            Step::Request => {
+            DialogStep::Prompt => {}
+            DialogStep::Say(text) => self.say(&[text])?,
+            DialogStep::Help => self.help()?,
+            DialogStep::Request => {
                 self.to.draw(&self.erased())?;
                 self.request(display)?;
             }
-            Step::Edit(text) => self.edit(&text, display, interrupted).await?,
-            Step::Send(answer) => {
+            DialogStep::Edit(text) => self.edit(&text, display, interrupted).await?,
+            DialogStep::Send(answer) => {
                 tokio::select! {
                     sent = self.send(&answer, display) => sent?,
                     _ = interrupted.recv() => return Ok(Asked::Interrupted),
                 }
             }
-            Step::Leave => {
+            DialogStep::Leave => {
                 self.close(display)?;
                 return Ok(Asked::Left);
             }
@@ -313,7 +317,7 @@ impl Asker {
 
     /// Passes keys to the open question. Returns `None` if they are no answer, because there is no
     /// question or its prompt is not drawn yet.
-    fn press(&mut self, keys: &[Key]) -> Option<Step> {
+    fn press(&mut self, keys: &[KeyPress]) -> Option<DialogStep> {
         let open = self.open.as_mut()?;
         if open.counts_at.is_some() {
             open.counts_at = Some(Instant::now() + QUIET);
@@ -333,19 +337,19 @@ impl Asker {
             return Ok(());
         };
         self.typing.leave();
-        let edited = editor::edit(text).await;
+        let edited = open_editor(text).await;
         // Interrupts that were typed meanwhile were for the editor.
         while interrupted.recv().now_or_never().flatten().is_some() {}
         let step = match edited {
             Ok(edited) => dialog.edited(&edited),
-            Err(error) => Step::Say(format!("{error:#}; nothing is changed")),
+            Err(error) => DialogStep::Say(format!("{error:#}; nothing is changed")),
         };
         self.typing.begin()?;
         self.open = Some(OpenQuestion {
             dialog,
             counts_at: None,
         });
-        if let Step::Say(text) = step {
+        if let DialogStep::Say(text) = step {
             return Ok(self.say(&[text])?);
         }
         self.to.draw(&self.erased())?;
@@ -380,5 +384,140 @@ async fn until(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
+    }
+}
+
+impl Asker {
+    /// Returns what takes the prompt's line off the screen, or ends the line.
+    fn erased(&self) -> Drawing {
+        match self.style.in_place {
+            true => Drawing::control(ERASE_LINE),
+            false => Drawing::text("\n"),
+        }
+    }
+
+    /// Draws the request of the open question.
+    fn request(&self, display: &EventDisplay) -> io::Result<()> {
+        let Some(OpenQuestion { dialog, .. }) = &self.open else {
+            return Ok(());
+        };
+        let agent = display.name_of(&dialog.wait.agent_id);
+        let args = dialog.args.as_deref();
+        let mut drawing = request::block(&dialog.wait, args, agent.as_deref(), self.style);
+        let more = self.next.len();
+        if more > 0 {
+            let more = format!("    {} more\n", counted(more, "question"));
+            drawing += &self.style.paint(Paint::Dim, &more);
+        }
+        self.to.draw(&drawing)
+    }
+
+    /// Draws the prompt, in place of the last one.
+    fn prompt(&self) -> io::Result<()> {
+        let Some(open) = &self.open else {
+            return Ok(());
+        };
+        if open.counts_at.is_some() {
+            return Ok(());
+        }
+        let start = match self.style.in_place {
+            true => Drawing::control(ERASE_LINE),
+            false => Drawing::default(),
+        };
+        self.to.draw(&(start + open.dialog.prompt(self.style)))
+    }
+
+    /// Shows the output that was held back if there is much of it, and then the question again.
+    pub fn make_room(&mut self, display: &mut EventDisplay) -> io::Result<()> {
+        if self.open.is_none() || !display.is_full() {
+            return Ok(());
+        }
+        self.to.draw(&self.erased())?;
+        display.release()?;
+        display.hold()?;
+        self.request(display)?;
+        self.prompt()
+    }
+
+    /// Draws lines in place of the prompt.
+    fn say(&self, lines: &[String]) -> io::Result<()> {
+        let lines = lines.iter();
+        let lines = lines.map(|line| self.style.paint(Paint::Dim, &format!("    {line}")) + "\n");
+        self.to.draw(&(self.erased() + lines.collect::<Drawing>()))
+    }
+
+    fn help(&self) -> io::Result<()> {
+        let Some(OpenQuestion { dialog, .. }) = &self.open else {
+            return Ok(());
+        };
+        let whole = request::whole(&dialog.wait, dialog.args.as_deref(), self.style);
+        self.to.draw(&(self.erased() + whole))?;
+        let lines = dialog.help().into_iter();
+        let lines = lines.map(|line| self.style.paint(Paint::Dim, &format!("    {line}")) + "\n");
+        self.to.draw(&lines.collect())
+    }
+}
+
+/// Returns the command of the person's editor, from `VISUAL` or `EDITOR`, or `vi` as for Git.
+fn editor_command() -> OsString {
+    let named = ["VISUAL", "EDITOR"].into_iter();
+    let mut named = named.filter_map(environment::variable);
+    let named = named.find(|command| !command.is_empty());
+    named.unwrap_or_else(|| "vi".into())
+}
+
+/// Opens the person's editor with a text, and returns the text when the editor has ended.
+async fn open_editor(text: &str) -> anyhow::Result<String> {
+    edit_with(editor_command(), text).await
+}
+
+/// Opens an editor. Arguments in the text become one line each. Fails if the editor reports a failure.
+async fn edit_with(editor: OsString, text: &str) -> anyhow::Result<String> {
+    let mut file = tempfile::Builder::new()
+        .prefix("planck-arguments-")
+        .suffix(".json")
+        .tempfile()
+        .context("cannot create a file for the arguments")?;
+    file.write_all(pretty_json(text).as_bytes())?;
+    // As for Git, the command may have arguments of its own, such as `code --wait`.
+    let mut script = editor;
+    script.push(" \"$1\"");
+    let status = Command::new("sh")
+        .arg("-c")
+        .arg(script)
+        .arg("planck")
+        .arg(file.path())
+        .kill_on_drop(true)
+        .status()
+        .await
+        .context("cannot start the editor")?;
+    anyhow::ensure!(status.success(), "the editor ended with {status}");
+    // An editor may replace the file, so it is opened again by its name.
+    let read: io::Result<String> = std::fs::read_to_string(file.path());
+    read.context("cannot read the edited arguments")
+}
+
+fn pretty_json(text: &str) -> String {
+    let value: Option<Value> = serde_json::from_str(text).ok();
+    let pretty = value.and_then(|value| serde_json::to_string_pretty(&value).ok());
+    pretty.unwrap_or_else(|| text.to_owned()) + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn edited_text_is_returned_and_a_failure_is_not() {
+        let sed = "sed -i s/ls/pwd/".into();
+        let text = edit_with(sed, r#"{"command":"ls"}"#).await.unwrap();
+        assert_eq!(text, "{\n  \"command\": \"pwd\"\n}\n");
+        let text = edit_with("true".into(), "no JSON").await.unwrap();
+        assert_eq!(text, "no JSON\n");
+        let error = edit_with("false".into(), "{}").await.unwrap_err();
+        assert!(
+            error.to_string().contains("the editor ended with"),
+            "{error}"
+        );
     }
 }

@@ -1,41 +1,44 @@
 //! The command `planck chat`.
 
 mod attachment;
-mod complete;
 mod keyboard;
-mod pick;
 mod slash;
 
-use std::{path::PathBuf, time::Instant};
+use std::{
+    io::{self, BufRead as _, stdin},
+    path::PathBuf,
+    time::Instant,
+};
 
+use attachment::PromptContent;
 use clap::Args;
+use keyboard::{EditorSources, Keyboard};
+use planck_client::Client;
 use planck_common::{
     Timestamp,
-    command::{AgentState, Start},
+    command::{AgentState, SessionInfo, SessionRow, Start},
     usage::Usage,
 };
-use tokio::signal::unix::Signal;
+use planck_node::config::Config;
+use slash::SlashCommand;
+use tokio::{signal::unix::Signal, sync::oneshot};
 
-use self::{
-    attachment::Content,
-    keyboard::{EditorSources, Keyboard},
-    pick::Picked,
-    slash::SlashCommand,
-};
-use super::{
+use crate::{
     args::GlobalArgs,
     ask::{Asker, can_ask},
-    choose::{PromptTarget, SessionChoice},
+    choose::{PromptedSession, SessionChoice},
     connect::ConnectedClient,
     exit::{Exit, until_terminated},
     log::Logs,
-    output::{Stream, draw, say, warn},
-    render::{Style, consumed, style, style::Paint},
+    output::{Stream, draw, question, say, table, warn},
+    render::{
+        Style, consumed,
+        style::{self, Paint},
+    },
+    session::list::{SessionDescription, ago},
     waits::{left_open, open_waits},
     watch::{EventDisplay, OnWait, WatchOutcome, WatchedWork, interrupts, watch},
 };
-use planck_client::Client;
-use planck_node::config::Config;
 
 #[derive(Debug, Default, Args)]
 #[command(after_help = "\
@@ -53,7 +56,7 @@ pub struct ChatArgs {
 /// The user's conversation with a session.
 struct ChatSession<'a> {
     client: &'a Client,
-    talk: PromptTarget,
+    talk: PromptedSession,
     /// When the node in this process began to start, if the session runs there.
     alone_since: Option<Timestamp>,
     /// Whether this chat created the session and has not sent a prompt yet.
@@ -66,7 +69,7 @@ struct ChatSession<'a> {
 }
 
 /// The chat's next step after a line.
-enum Next {
+enum ChatStep {
     Prompt,
     Leave(Exit),
 }
@@ -95,7 +98,7 @@ async fn talk(
 ) -> anyhow::Result<Exit> {
     let (client, mut interrupted) = (&link.client, interrupts()?);
     let there = match which.go_on {
-        true => match pick::session(client, which, &mut interrupted).await? {
+        true => match pick_session(client, which, &mut interrupted).await? {
             Picked::Session(session) => Some(session),
             Picked::Nothing(exit) => return Ok(exit),
         },
@@ -133,8 +136,8 @@ async fn talk(
     let mut next = Box::pin(chat.catch_up()).await;
     let done = loop {
         match next {
-            Ok(Next::Prompt) => next = Box::pin(chat.turn()).await,
-            Ok(Next::Leave(exit)) => break Ok(exit),
+            Ok(ChatStep::Prompt) => next = Box::pin(chat.turn()).await,
+            Ok(ChatStep::Leave(exit)) => break Ok(exit),
             Err(error) => break Err(error),
         }
     };
@@ -149,7 +152,7 @@ async fn begin(
     config: &Config,
     which: &SessionChoice,
     there: Option<String>,
-) -> anyhow::Result<(PromptTarget, bool)> {
+) -> anyhow::Result<(PromptedSession, bool)> {
     if let Some(session) = there {
         return Ok((which.go_on_with(client, &session).await?, false));
     }
@@ -160,7 +163,10 @@ async fn begin(
             ..which.request()?
         })
         .await?;
-    Ok((PromptTarget::with(client, &started.session_id).await?, true))
+    Ok((
+        PromptedSession::with(client, &started.session_id).await?,
+        true,
+    ))
 }
 
 fn dim(text: &str) -> std::io::Result<()> {
@@ -171,9 +177,9 @@ impl ChatSession<'_> {
     /// If agents of the session wait for answers already, asks the user about them first. Without a
     /// cluster this process also continues work that was interrupted, for example by an answer that
     /// was given meanwhile. The user sees that work, even if it has ended already.
-    async fn catch_up(&mut self) -> anyhow::Result<Next> {
+    async fn catch_up(&mut self) -> anyhow::Result<ChatStep> {
         if self.is_blank || !can_ask() {
-            return Ok(Next::Prompt);
+            return Ok(ChatStep::Prompt);
         }
         let info = self.client.session(&self.talk.id).await?;
         let continued = match self.alone_since {
@@ -193,12 +199,12 @@ impl ChatSession<'_> {
         let mut states = info.agents.iter().map(|agent| agent.state);
         match states.any(is_of_interest) {
             true => self.watch(&WatchedWork::from_now(&info)).await,
-            false => Ok(Next::Prompt),
+            false => Ok(ChatStep::Prompt),
         }
     }
 
     /// Reads one line from the user, and sends it as a prompt or performs it as a command.
-    async fn turn(&mut self) -> anyhow::Result<Next> {
+    async fn turn(&mut self) -> anyhow::Result<ChatStep> {
         let typed = tokio::select! {
             typed = self.keyboard.next() => typed?,
             _ = self.interrupted.recv() => None,
@@ -207,15 +213,15 @@ impl ChatSession<'_> {
             return self.end_of_input().await;
         };
         if text.trim().is_empty() {
-            return Ok(Next::Prompt);
+            return Ok(ChatStep::Prompt);
         }
         let done = match SlashCommand::of(&text) {
             Some(slash) => slash
                 .perform(self.client, &mut self.talk)
                 .await
                 .map(|is_over| match is_over {
-                    true => Next::Leave(Exit::Done),
-                    false => Next::Prompt,
+                    true => ChatStep::Leave(Exit::Done),
+                    false => ChatStep::Prompt,
                 }),
             None => self.prompt(text.trim()).await,
         };
@@ -224,7 +230,7 @@ impl ChatSession<'_> {
             // may be a script, so the error ends the program and sets its exit code.
             Err(error) if self.keyboard.has_editor => {
                 warn(&format!("planck: {error:#}"));
-                Ok(Next::Prompt)
+                Ok(ChatStep::Prompt)
             }
             done => done,
         }
@@ -232,24 +238,24 @@ impl ChatSession<'_> {
 
     /// Leaves at the end of the input. If no person could be asked and agents wait for answers, says
     /// how to answer.
-    async fn end_of_input(&self) -> anyhow::Result<Next> {
+    async fn end_of_input(&self) -> anyhow::Result<ChatStep> {
         if self.is_blank || can_ask() {
-            return Ok(Next::Leave(Exit::Done));
+            return Ok(ChatStep::Leave(Exit::Done));
         }
         let waits = open_waits(self.client, &self.talk.id).await?;
         if waits.is_empty() {
-            return Ok(Next::Leave(Exit::Done));
+            return Ok(ChatStep::Leave(Exit::Done));
         }
         warn(&left_open(
             &self.talk.name,
             &waits,
             self.alone_since.is_some(),
         ));
-        Ok(Next::Leave(Exit::Waiting))
+        Ok(ChatStep::Leave(Exit::Waiting))
     }
 
-    async fn prompt(&mut self, text: &str) -> anyhow::Result<Next> {
-        let Content { parts, missing } = attachment::content(&self.dir, text)?;
+    async fn prompt(&mut self, text: &str) -> anyhow::Result<ChatStep> {
+        let PromptContent { parts, missing } = attachment::content(&self.dir, text)?;
         for name in missing {
             warn(&format!(
                 "planck: there is no file {name}; the word is sent as it is"
@@ -261,7 +267,7 @@ impl ChatSession<'_> {
     }
 
     /// Shows the work on a prompt until it has ended, and asks the user about what waits meanwhile.
-    async fn watch(&mut self, work: &WatchedWork) -> anyhow::Result<Next> {
+    async fn watch(&mut self, work: &WatchedWork) -> anyhow::Result<ChatStep> {
         let (hush, began) = (self.keyboard.hush()?, Instant::now());
         let mut display = EventDisplay::screen(Some(Stream::Out));
         if let Some(prompt) = work.prompt.as_ref().filter(|_| self.keyboard.has_editor) {
@@ -291,12 +297,12 @@ impl ChatSession<'_> {
                 &waits,
                 self.alone_since.is_some(),
             ));
-            return Ok(Next::Leave(Exit::Waiting));
+            return Ok(ChatStep::Leave(Exit::Waiting));
         }
         Ok(if watched.was_left() {
-            Next::Leave(Exit::Interrupted)
+            ChatStep::Leave(Exit::Interrupted)
         } else {
-            Next::Prompt
+            ChatStep::Prompt
         })
     }
 
@@ -313,7 +319,7 @@ impl ChatSession<'_> {
             }
             return Ok(());
         }
-        let PromptTarget { name, model, .. } = &self.talk;
+        let PromptedSession { name, model, .. } = &self.talk;
         dim(&format!(
             "session {name} · model {model} · {}",
             consumed(&self.usage)
@@ -322,4 +328,99 @@ impl ChatSession<'_> {
             "go on with `planck chat --session {name}`\n"
         ))?)
     }
+}
+
+/// The number of sessions that are offered. Older ones are named with `--session`.
+const OFFERED: usize = 9;
+
+/// The choice of a person, or how the chat ends without one.
+enum Picked {
+    Session(String),
+    Nothing(Exit),
+}
+
+/// Returns the session with which `--continue` goes on. If there are several at a terminal, the
+/// person is asked; Enter means the one that was used last.
+async fn pick_session(
+    client: &Client,
+    which: &SessionChoice,
+    interrupted: &mut Signal,
+) -> anyhow::Result<Picked> {
+    let is_asked = can_ask() && Stream::Out.is_terminal();
+    let most = if is_asked { OFFERED } else { 1 };
+    let found = which.used_here(client, most).await?;
+    let (first, is_only) = match found.as_slice() {
+        [] => return Err(which.none_here()?.into()),
+        [(_, first), others @ ..] => (first, others.is_empty()),
+    };
+    if is_only {
+        return Ok(Picked::Session(first.id.to_string()));
+    }
+    say(&offer(&found))?;
+    loop {
+        question("session [1] › ")?;
+        let line = tokio::select! {
+            line = line()? => line?,
+            _ = interrupted.recv() => return Ok(Picked::Nothing(Exit::Interrupted)),
+        };
+        let Some(line) = line else {
+            return Ok(Picked::Nothing(Exit::Done));
+        };
+        match chosen(line.trim(), &found) {
+            Some(info) => return Ok(Picked::Session(info.id.to_string())),
+            None => warn("write the number or the name of a session, or Ctrl-D to leave"),
+        }
+    }
+}
+
+fn offer(found: &[(SessionRow, SessionInfo)]) -> String {
+    let previews: Vec<_> = found
+        .iter()
+        .map(|(row, _)| SessionDescription::of(row))
+        .collect();
+    let name = found.iter().map(|(row, _)| row.name.chars().count()).max();
+    let columns = Style::of_stdout()
+        .width
+        .saturating_sub(name.unwrap_or(0) + 24)
+        .max(20);
+    let rows = found.iter().zip(&previews).enumerate();
+    let rows: Vec<_> = rows
+        .map(|(at, ((row, _), preview))| {
+            vec![
+                (at + 1).to_string(),
+                row.name.to_string(),
+                ago(row.updated_at),
+                preview.cost(),
+                preview.words(columns),
+            ]
+        })
+        .collect();
+    table(
+        &["", "name", "used", "cost", "first prompt → last line"],
+        &rows,
+    )
+}
+
+fn chosen<'a>(line: &str, found: &'a [(SessionRow, SessionInfo)]) -> Option<&'a SessionInfo> {
+    let number = match line {
+        "" => Some(1),
+        line => line.parse::<usize>().ok(),
+    };
+    let by_number = number.and_then(|number| found.get(number.checked_sub(1)?));
+    let chosen = by_number.or_else(|| found.iter().find(|(row, _)| *row.name == *line));
+    chosen.map(|(_, info)| info)
+}
+
+/// Reads a line on a thread of its own, which is never joined, because a read from a terminal cannot
+/// be cancelled. Returns `None` at the end of the input.
+fn line() -> io::Result<impl Future<Output = io::Result<Option<String>>>> {
+    let (send, read) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("picker".into())
+        .spawn(move || {
+            let mut line = String::new();
+            let read = stdin().lock().read_line(&mut line);
+            let _is_gone = send.send(read.map(|read| (read > 0).then_some(line)));
+        })?;
+    Ok(async { read.await.unwrap_or(Ok(None)) })
 }

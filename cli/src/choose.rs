@@ -1,23 +1,28 @@
 //! Decides to which session a prompt is sent, and how a new session is created.
 
-mod keys;
-mod target;
-
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
 use futures_util::StreamExt as _;
+use planck_client::{Client, ClientError};
 use planck_common::{
-    InputId, SessionName,
-    command::{ChangeModel, ListSessions, SessionInfo, SessionRow, Start},
+    AgentId, InputId, SessionId, SessionName,
+    command::{AgentRow, ChangeModel, ListSessions, Prompt, SessionInfo, SessionRow, Start},
     message::Part,
     reply::Code,
-    spec::Member,
+    spec::{AgentRole, Member, ModelRef},
 };
+use planck_host::terminal::clean_line;
+use planck_node::{
+    config::{Config, ConfiguredUrl},
+    node,
+    team::{self, KnownModels, TemplateFile, template::Mistakes},
+};
+use planck_providers::Preset;
+use planck_toolbox::project::SourcePart;
 
-pub use self::target::PromptTarget;
-use super::{
+use crate::{
     connect::ConnectedClient,
     exit::{NotFound, UsageError},
     model,
@@ -26,11 +31,6 @@ use super::{
     waits::own_name,
     watch::WatchedWork,
 };
-use planck_client::{Client, ClientError};
-use planck_host::terminal::clean_line;
-use planck_node::config::{Config, ConfiguredUrl};
-use planck_node::team::{self, TemplateFile};
-use planck_toolbox::project::SourcePart as ConfigPart;
 
 /// The number of recently used sessions among which `--continue` searches for one in this
 /// directory.
@@ -91,7 +91,7 @@ impl SessionChoice {
         client: &Client,
         config: &Config,
         text: String,
-    ) -> anyhow::Result<(PromptTarget, WatchedWork)> {
+    ) -> anyhow::Result<(PromptedSession, WatchedWork)> {
         if let Some(session) = self.there(client).await? {
             let talk = self.go_on_with(client, &session).await?;
             let work = talk.prompt(client, vec![Part::text(text)]).await?;
@@ -111,13 +111,20 @@ impl SessionChoice {
             prompt: Some(started.prompt_id.unwrap_or(prompt_id)),
             from: started.seq + 1,
         };
-        Ok((PromptTarget::with(client, &started.session_id).await?, work))
+        Ok((
+            PromptedSession::with(client, &started.session_id).await?,
+            work,
+        ))
     }
 
     /// Returns an existing session for prompts. A model on the command line becomes that of its
     /// orchestrator.
-    pub async fn go_on_with(&self, client: &Client, session: &str) -> anyhow::Result<PromptTarget> {
-        let mut talk = PromptTarget::with(client, session).await?;
+    pub async fn go_on_with(
+        &self,
+        client: &Client,
+        session: &str,
+    ) -> anyhow::Result<PromptedSession> {
+        let mut talk = PromptedSession::with(client, session).await?;
         if let Some(model) = self.model.as_ref().filter(|model| **model != talk.model) {
             let (provider, model_id) = model::parse(model);
             let change = ChangeModel {
@@ -239,7 +246,7 @@ impl SessionChoice {
             .filter(|team| !team.contains('/') && Path::new(team).exists());
         let Some(team) = word else { return Ok(()) };
         let is_here = !matches!(
-            team::find(&config.sources(ConfigPart::Teams), team),
+            team::find(&config.sources(SourcePart::Teams), team),
             Ok(None)
         );
         if is_here
@@ -345,4 +352,144 @@ pub async fn every_session(
             return Ok(rows);
         }
     }
+}
+
+const OFFLINE: &str = "planck: commands of agents have no network; `tools.network = \"on\"` in the configuration gives it to them";
+
+/// A session that accepts prompts, with its model and agents.
+#[derive(Debug, Clone)]
+pub struct PromptedSession {
+    pub id: SessionId,
+    pub name: SessionName,
+    pub orchestrator: AgentId,
+    /// The model of the orchestrator as `provider:model`.
+    pub model: String,
+    /// The names of the agents. The orchestrator is the first.
+    pub agents: Vec<String>,
+}
+
+impl PromptedSession {
+    pub async fn with(client: &Client, session: &str) -> anyhow::Result<Self> {
+        let info = client.session(session).await?;
+        let orchestrator = orchestrator(&info)
+            .with_context(|| format!("session {} has no agent", info.name))?
+            .clone();
+        let model = client.agent(&orchestrator.id).await?.model;
+        let others = info
+            .agents
+            .iter()
+            .filter(|agent| agent.id != orchestrator.id)
+            .map(|agent| agent.name.clone());
+        Ok(Self {
+            model: format!("{}:{}", model.provider, model.id),
+            agents: std::iter::once(orchestrator.name.clone())
+                .chain(others)
+                .collect(),
+            orchestrator: orchestrator.id,
+            id: info.id,
+            name: info.name,
+        })
+    }
+
+    /// Returns the title of the session, for example `session bold-oak · model anthropic:claude-…`.
+    pub fn title(&self) -> String {
+        let team = match self.agents.as_slice() {
+            [] | [_] => String::new(),
+            agents => format!(" · team {}", agents.join(", ")),
+        };
+        format!("session {} · model {}{team}", self.name, self.model)
+    }
+
+    /// Says that commands have no network if an agent of the session runs commands, and names the
+    /// setting. A model that cannot fetch a package often does not say why.
+    pub async fn say_if_offline(&self, link: &ConnectedClient) -> anyhow::Result<()> {
+        if !link.lacks_network() {
+            return Ok(());
+        }
+        for agent in link.client.session(&self.id).await?.agents {
+            let tools = link.client.agent(&agent.id).await?.tools;
+            if tools.iter().any(|tool| tool == "bash") {
+                warn(OFFLINE);
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the model of the orchestrator.
+    pub async fn change_model(
+        &mut self,
+        client: &Client,
+        change: &ChangeModel,
+    ) -> anyhow::Result<()> {
+        let model = client.change_model(&self.orchestrator, change).await?.model;
+        self.model = format!("{}:{}", model.provider, model.id);
+        Ok(())
+    }
+
+    /// Sends a prompt to the session.
+    pub async fn prompt(&self, client: &Client, content: Vec<Part>) -> anyhow::Result<WatchedWork> {
+        let prompt = Prompt {
+            text: None,
+            content: Some(content),
+            prompt_id: None,
+            mode: Default::default(),
+            agent: None,
+            by: own_name(),
+        };
+        Ok(client.prompt(&self.id, prompt).await?.into())
+    }
+}
+
+/// Returns the agent that receives the session's prompts: the orchestrator, or the first agent if
+/// there is no orchestrator.
+fn orchestrator(info: &SessionInfo) -> Option<&AgentRow> {
+    info.agents
+        .iter()
+        .find(|agent| agent.role == AgentRole::Orchestrator)
+        .or(info.agents.first())
+}
+
+impl SessionChoice {
+    /// Returns an error if a provider of the members has no key, before a session is created that
+    /// could do nothing. With NATS the keys are those of the nodes, and nothing is checked.
+    pub fn check_keys(&self, config: &Config) -> anyhow::Result<()> {
+        if config.nats.url.is_some() {
+            return Ok(());
+        }
+        let members = match self.team()? {
+            (_, Some(members)) => members,
+            (Some(name), None) => {
+                let found = team::find(&config.sources(SourcePart::Teams), &name);
+                let file = found.ok().flatten();
+                let team = file.and_then(|file| team::load(&file).ok());
+                team.map_or_else(Vec::new, |team| team.members)
+            }
+            (None, None) => vec![Member::default()],
+        };
+        let known = KnownModels::of(config);
+        let default = node::default_model(config);
+        let mut ignored = Vec::new();
+        for member in &members {
+            let mut mistakes = Mistakes::in_file("", &mut ignored);
+            let model = known.choose(member, default.as_ref(), &mut mistakes);
+            let lacks_key = |model: &ModelRef| {
+                let providers = &config.providers;
+                model.base_url.is_none()
+                    && providers.has(&model.provider)
+                    && !providers.is_ready(&model.provider)
+            };
+            if let Some(model) = model.filter(lacks_key) {
+                return Err(UsageError(no_key(&model.provider)).into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the error about a provider without a key, with the ways to set it.
+fn no_key(provider: &str) -> String {
+    let variable = Preset::find(provider).and_then(|preset| preset.key_variable);
+    let variable = variable.map_or(String::new(), |variable| format!("{variable} or "));
+    format!("provider `{provider}` has no key; set {variable}`providers.{provider}.api_key`")
 }

@@ -50,7 +50,7 @@ impl ConnectedClient {
             true => Box::pin(node::open_attended(config)).await?,
             false => Box::pin(node::open(config)).await?,
         };
-        let bus = Arc::clone(&running.node().services().base.bus);
+        let bus = Arc::clone(&running.node().services().handles.bus);
         Ok(Self {
             client: client(&bus, config),
             to: ConnectionEnd::Node(running, since),
@@ -163,7 +163,7 @@ pub async fn to_others(config: &Config, name: &str) -> anyhow::Result<Option<Arc
 
 /// Connects to the configured NATS servers. Returns `None` if none are configured.
 pub async fn to_nats(config: &Config, name: &str) -> anyhow::Result<Option<Arc<dyn Bus>>> {
-    let Some(options) = node::nats(config)? else {
+    let Some(options) = node::nats_options(config)? else {
         return Ok(None);
     };
     let options = NatsOptions {

@@ -2,12 +2,8 @@
 //! this machine, and lets a small team work on them. In the middle of the work it kills the node
 //! that hosts the session. At the end it prints the results.
 
-mod child;
 mod cluster;
-mod front;
-mod nats;
-mod node;
-mod node_failure;
+mod processes;
 mod report;
 mod sidecar;
 
@@ -15,23 +11,30 @@ use std::{future::Future, time::Duration};
 
 use anyhow::Context as _;
 use clap::Args;
+use cluster::DemoCluster;
+use planck_client::{Client, Follow, FollowEvent};
 use planck_common::{
     InputId,
     command::{Start, Started},
+    event::Event,
     subject::Topic,
 };
-use tokio::signal::unix::{SignalKind, signal};
+use planck_host::terminal::Drawing;
+use report::Report;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::Instant,
+};
 
-use super::{
+use crate::{
     exit::Exit,
     output::{Stream, draw, say},
-    render::{Style, style::Paint},
+    render::{
+        Style,
+        style::{Paint, duration},
+    },
     watch::{EventDisplay, OnWait, WatchedWork, interrupts, watch},
 };
-use cluster::DemoCluster;
-use report::Report;
-
-use planck_host::terminal::Drawing;
 
 const PROMPT: &str = "Build me a command-line tool that counts words, and have it tested.";
 
@@ -119,10 +122,8 @@ async fn play(cluster: &mut DemoCluster) -> anyhow::Result<(Exit, Started)> {
         &mut display,
         &mut on_wait,
     ));
-    let both = futures_util::future::try_join(
-        watching,
-        Box::pin(node_failure::kill_host(&client, &started, cluster)),
-    );
+    let both =
+        futures_util::future::try_join(watching, Box::pin(kill_host(&client, &started, cluster)));
     let done = tokio::time::timeout(PATIENCE, both).await;
     let (watched, failure) =
         done.with_context(|| format!("the team was not done after {} s", PATIENCE.as_secs()))??;
@@ -181,4 +182,74 @@ fn how_to_look(cluster: &DemoCluster, started: &Started) -> anyhow::Result<Drawi
     Ok(Drawing::text("\n")
         + style.paint(Paint::Strong, "It stays up")
         + format!("\n{lines}\nInterrupt this to stop it all.\n"))
+}
+
+/// The beginning of the tool result after which the node is killed. The orchestrator is then about
+/// to decide on its next step.
+const WHEN: &str = "The test fails";
+
+/// The killed node, and how long it took until its session was resumed on another node.
+#[derive(Debug)]
+struct NodeFailure {
+    name: &'static str,
+    went_on: Duration,
+}
+
+impl NodeFailure {
+    fn describe(&self) -> String {
+        let millis = u64::try_from(self.went_on.as_millis()).unwrap_or(u64::MAX);
+        format!(
+            "{} was killed; its session went on elsewhere {} later",
+            self.name,
+            duration(millis)
+        )
+    }
+}
+
+/// Kills the session's host after the tool result that begins with [`WHEN`], and waits until the
+/// session is resumed on another node.
+async fn kill_host(
+    client: &Client,
+    started: &Started,
+    cluster: &mut DemoCluster,
+) -> anyhow::Result<NodeFailure> {
+    let mut follow = client.follow(&started.session_id, 1).await?;
+    until(
+        &mut follow,
+        |event| matches!(event, Event::ToolEnd(end) if end.result.starts_with(WHEN)),
+    )
+    .await?;
+    let owner = client
+        .session(&started.session_id)
+        .await?
+        .owner
+        .context("no node hosts the session")?;
+    let node = cluster
+        .take(&owner)
+        .context("the session's node is not ours")?;
+    let name = node.name;
+    let struck = Instant::now();
+    node.kill().await?;
+    let line = format!("✗ {name}, which hosts the session, was killed (SIGKILL)");
+    draw(&(Drawing::text("\n") + Style::of_stdout().paint(Paint::Bad, &line) + "\n"))?;
+    until(&mut follow, |event| {
+        matches!(event, Event::SessionResumed(_))
+    })
+    .await?;
+    Ok(NodeFailure {
+        name,
+        went_on: struck.elapsed(),
+    })
+}
+
+async fn until(follow: &mut Follow, is_it: impl Fn(&Event) -> bool) -> anyhow::Result<()> {
+    loop {
+        let event = follow.next().await.context("cannot follow the session")?;
+        if let FollowEvent::Durable(envelope) = event
+            && let Some(Ok(event)) = envelope.event()
+            && is_it(&event)
+        {
+            return Ok(());
+        }
+    }
 }

@@ -1,9 +1,7 @@
 //! The command `planck doctor`.
 
-mod clock;
 mod machine;
-mod nats;
-mod store;
+mod servers;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -131,7 +129,7 @@ impl Doctor {
         let config = &loaded.config;
         let mut findings = vec![files(global, &loaded.files)];
         findings.extend(found.as_ref().map(project));
-        findings.extend(bounded("nats", nats::nats(config)).await);
+        findings.extend(bounded("nats", servers::nats(config)).await);
         // A client needs no store. In a cluster, the default one serves nothing else.
         let is_client = config.nats.url.is_some() && config.store.project().is_some();
         if is_client && !self.node {
@@ -167,7 +165,7 @@ fn files(global: &GlobalArgs, files: &[PathBuf]) -> DoctorFinding {
 
 /// Checks what a node on this machine needs, or a command that runs agents itself.
 async fn node_here(config: &Config) -> Vec<DoctorFinding> {
-    let mut findings = bounded("store", store::store(config)).await;
+    let mut findings = bounded("store", servers::store(config)).await;
     findings.extend(models(config));
     findings.extend(described(config));
     findings.extend(bounded("sandbox", machine::sandbox(config)).await);

@@ -90,7 +90,7 @@ fn number(error: &anyhow::Error) -> u8 {
     if error.is::<NotFound>() {
         return 3;
     }
-    if let Some(error) = error.downcast_ref::<conform::Error>() {
+    if let Some(error) = error.downcast_ref::<conform::CheckError>() {
         return of_check(error);
     }
     if let Some(error) = error.downcast_ref::<ClientError>() {
@@ -110,11 +110,11 @@ fn number(error: &anyhow::Error) -> u8 {
     }
 }
 
-fn of_check(error: &conform::Error) -> u8 {
+fn of_check(error: &conform::CheckError) -> u8 {
     match error {
-        conform::Error::Command(_) => 2,
-        conform::Error::Absent(_) => 3,
-        conform::Error::Connection(_) | conform::Error::Nats(_) => 4,
+        conform::CheckError::Command(_) => 2,
+        conform::CheckError::Absent(_) => 3,
+        conform::CheckError::Connection(_) | conform::CheckError::Nats(_) => 4,
     }
 }
 

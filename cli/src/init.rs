@@ -17,7 +17,7 @@ use super::{
     output::say,
     project,
 };
-use planck_node::config::{Sources, load};
+use planck_node::config::{self, Sources};
 use planck_node::node;
 use planck_toolbox::{
     Toolchain,
@@ -41,7 +41,7 @@ pub struct Init {
 impl Init {
     pub fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
         let sources = global.sources(Vec::new())?;
-        let model = node::default_model(&load::load(&sources)?.config);
+        let model = node::default_model(&config::load(&sources)?.config);
         let is_home = sources
             .home
             .as_ref()

@@ -8,14 +8,12 @@ mod args;
 mod ask;
 mod chat;
 mod choose;
-mod completion;
 mod config;
 mod connect;
 mod demo;
 mod doctor;
 mod events;
 mod exit;
-mod follow_work;
 mod hardening;
 mod init;
 mod log;
@@ -38,18 +36,16 @@ mod trust;
 mod waits;
 mod watch;
 
-#[cfg(test)]
-mod tests;
-
 use std::{
     io::{IsTerminal as _, Write as _},
     process::ExitCode,
 };
 
-use clap::{CommandFactory as _, Parser, Subcommand};
-
 use args::GlobalArgs;
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
 use exit::Exit;
+use output::data;
 
 /// A distributed runtime for teams of LLM agents.
 #[derive(Debug, Parser)]
@@ -105,7 +101,7 @@ enum CliCommand {
     Events(events::EventsArgs),
     /// List the models that can be used
     #[command(subcommand)]
-    Model(model::Model),
+    Model(model::ModelCommand),
     /// Write a first configuration, with a default model
     Init(init::Init),
     /// Show the configuration in force
@@ -116,7 +112,7 @@ enum CliCommand {
     /// Print JSON Schemas of everything on the wire
     Schema(schema::SchemaArgs),
     /// Print a completion script for your shell
-    Completion(completion::Completion),
+    Completion(CompletionArgs),
     /// Let a project's own `.planck/` have an effect: its configuration, tools, teams and skills
     Trust(trust::TrustArgs),
 }
@@ -187,3 +183,22 @@ async fn bare(global: &GlobalArgs) -> anyhow::Result<Exit> {
     output::warn(Planck::command().render_help().to_string().trim_end());
     Ok(Exit::Misused)
 }
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  planck completion bash > ~/.local/share/bash-completion/completions/planck\n  planck completion zsh > ~/.zfunc/_planck"
+)]
+struct CompletionArgs {
+    shell: Shell,
+}
+
+impl CompletionArgs {
+    fn perform(self) -> anyhow::Result<Exit> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Planck::command(), "planck", &mut script);
+        data(&String::from_utf8_lossy(&script))?;
+        Ok(Exit::Done)
+    }
+}
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,7 @@ use super::{
 Examples:
   planck model ls
   planck model ls -o json | jq -r '.[].id'")]
-pub enum Model {
+pub enum ModelCommand {
     /// List the models that can be used
     #[command(
         after_help = "Examples:\n  planck model ls\n  planck model ls -o json | jq -r '.[].id'"
@@ -30,7 +30,7 @@ pub enum Model {
     },
 }
 
-impl Model {
+impl ModelCommand {
     pub async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
         let Self::Ls { output } = self;
         let config = global.config()?;

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{
     args::GlobalArgs,
     ask::{Asker, can_ask},
-    choose::{PromptTarget, SessionChoice},
+    choose::{PromptedSession, SessionChoice},
     connect::ConnectedClient,
     exit::{Exit, UsageError, until_terminated},
     log::Logs,
@@ -206,7 +206,7 @@ impl RunArgs {
 
     fn answer(
         &self,
-        talk: &PromptTarget,
+        talk: &PromptedSession,
         ended: &WorkEnd,
         waits: &[WaitRow],
         usage: usage::Usage,

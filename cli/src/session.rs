@@ -1,28 +1,25 @@
 //! The commands `planck session …`.
 
-mod adopt;
-mod change;
-mod export;
-mod list;
-pub mod preview;
-mod prune;
-pub mod rewind;
-mod show;
+pub mod change;
+pub mod list;
 
 use clap::Subcommand;
-use planck_common::Seq;
-
-use super::{
-    args::GlobalArgs,
-    connect::ConnectedClient,
-    exit::{Exit, until_terminated},
-    output::{EventFormat, EventOutput, Output, warn},
-    watch::{self, EventDisplay, show_log},
+use planck_client::Client;
+use planck_common::{
+    Seq,
+    command::{ReadEvents, SessionState},
 };
 use planck_node::config::Period;
 
+use crate::{
+    args::GlobalArgs,
+    connect::ConnectedClient,
+    exit::{Exit, until_terminated},
+    output::{EventFormat, EventOutput, Format, Output, json_text, or_dash, say, table, warn},
+    watch::{self, EventDisplay, show_log},
+};
+
 pub use change::{PromptTiming, rename};
-pub use show::{AGENT_COLUMNS, agent_row, agents};
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
@@ -108,7 +105,7 @@ pub enum SessionCommand {
     #[command(after_help = "Examples:\n  planck session export bold-oak > bold-oak.jsonl")]
     Export { session: String },
     /// Take over sessions of another folder as closed, such as those of a moved project
-    Adopt(adopt::Adopt),
+    Adopt(change::Adopt),
 }
 
 impl SessionCommand {
@@ -155,7 +152,7 @@ impl SessionCommand {
         let client = &link.client;
         match self {
             Self::Ls(ls) => Box::pin(ls.perform(client)).await,
-            Self::Show { session, output } => show::show(client, &session, output).await,
+            Self::Show { session, output } => show(client, &session, output).await,
             Self::Prompt(prompt) => prompt.perform(link).await,
             Self::Attach {
                 session,
@@ -163,7 +160,7 @@ impl SessionCommand {
                 output,
             } => attach(link, &session, from, output.output).await,
             Self::Abort { session } => change::abort(client, &session).await,
-            Self::Rewind { session, to } => rewind::perform(client, &session, to).await,
+            Self::Rewind { session, to } => change::rewind(client, &session, to).await,
             Self::Rename { session, title } => change::rename(client, &session, &title).await,
             Self::Resume { session } => change::resume(link, &session).await,
             Self::Close { session } => change::close(client, &session).await,
@@ -171,8 +168,8 @@ impl SessionCommand {
             Self::Prune {
                 older_than,
                 dry_run,
-            } => prune::perform(client, older_than, dry_run).await,
-            Self::Export { session } => export::perform(client, &session).await,
+            } => change::prune(client, older_than, dry_run).await,
+            Self::Export { session } => export(client, &session).await,
             // `perform` handles this command, because the command opens the store itself and needs
             // no connection.
             Self::Adopt(_) => Ok(Exit::Failed),
@@ -205,5 +202,87 @@ async fn attach(
         "planck: this is the log as it is now; without NATS_URL it cannot be followed. `planck run --session {name}` or `planck session \
          resume {name}` goes on with it"
     ));
+    Ok(Exit::Done)
+}
+
+fn state(state: SessionState) -> &'static str {
+    match state {
+        SessionState::Open => "open",
+        SessionState::Closed => "closed",
+    }
+}
+
+async fn show(client: &Client, session: &str, output: Output) -> anyhow::Result<Exit> {
+    let mut info = client.session(session).await?;
+    info.usage = crate::render::rounded(info.usage);
+    let usage = crate::render::consumed(&info.usage);
+    let mut pairs = vec![
+        ("name", info.name.to_string()),
+        ("id", info.id.to_string()),
+        ("state", state(info.state).into()),
+        ("workspace", format!("{} {}", info.workspace, info.dir)),
+        ("node", or_dash(info.owner.as_ref())),
+        ("log", format!("{} events", info.head)),
+        ("consumed", usage),
+    ];
+    pairs.extend(info.title.clone().map(|title| ("title", title)));
+    output.pairs(&info, &pairs)?;
+    if output.output == Format::Table {
+        say("\n")?;
+        say(&agents(&info.agents))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Formats the agents of a session as a table.
+pub fn agents(agents: &[planck_common::command::AgentRow]) -> String {
+    let rows: Vec<_> = agents.iter().map(agent_row).collect();
+    table(&AGENT_COLUMNS, &rows)
+}
+
+pub const AGENT_COLUMNS: [&str; 6] = ["name", "type", "role", "state", "node", "id"];
+
+pub fn agent_row(agent: &planck_common::command::AgentRow) -> Vec<String> {
+    let role = match agent.role {
+        planck_common::spec::AgentRole::Orchestrator => "orchestrator",
+        planck_common::spec::AgentRole::Worker => "worker",
+    };
+    vec![
+        agent.name.clone(),
+        agent.r#type.clone(),
+        role.into(),
+        agent.state.name().into(),
+        or_dash(agent.node_id.as_ref()),
+        agent.id.to_string(),
+    ]
+}
+
+/// Writes the events of the log up to its head at the time of the call.
+async fn export(client: &Client, session: &str) -> anyhow::Result<Exit> {
+    let end = client.session(session).await?.head;
+    let mut from = 1;
+    while from <= end {
+        let page = client
+            .events(
+                session,
+                &ReadEvents {
+                    from: Some(from),
+                    limit: None,
+                    agent: None,
+                },
+            )
+            .await?;
+        let lines: String = page
+            .events
+            .iter()
+            .flat_map(|event| [event.get(), "\n"])
+            .collect();
+        json_text(&lines)?;
+        anyhow::ensure!(
+            page.next > from,
+            "the log of {session} cannot be read past event {from}"
+        );
+        from = page.next;
+    }
     Ok(Exit::Done)
 }

@@ -1,25 +1,42 @@
 //! The commands `planck sidecar …`.
 
-mod call;
 mod new;
-mod own_sdk;
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use clap::{Args, Subcommand};
-use planck_common::{SidecarId, command::SidecarRow};
+use planck_bus::{Bus, BusError};
+use planck_common::{
+    AgentId, CallId, SessionId, SidecarId, TeamId,
+    command::SidecarRow,
+    service::{ServiceEndpoint, ServiceInfo},
+    sidecar::metadata,
+    similar::did_you_mean,
+    subject::NODE_SERVICE,
+};
+use planck_node::{
+    config::Period,
+    node::{self, prefix},
+    sidecar,
+};
 use planck_sidecar::{
     Connection,
-    conform::{self, CheckPlan, Finding, Verdict},
+    conform::{self, CaseVerdict, CheckPlan, Finding},
 };
-use serde_json::Value;
+use planck_toolbox::{ABORTED, CallProgress, Invocation};
+use serde_json::{Value, value::RawValue};
+use tokio_util::sync::CancellationToken;
 
-use super::{
+use crate::{
     args::GlobalArgs,
-    connect::ConnectedClient,
-    exit::{Exit, UsageError},
-    output::{Format, Output, json, say},
+    connect::{ConnectedClient, to_nats},
+    exit::{Exit, NotFound, UsageError},
+    output::{Format, Output, data, json, say, warn},
 };
-use planck_node::config::Period;
-use planck_node::node;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
@@ -38,7 +55,7 @@ pub enum SidecarCommand {
         output: Output,
     },
     /// Call a sidecar's tool as an agent would, and print its answer
-    Call(call::CallArgs),
+    Call(CallArgs),
     /// Check a sidecar against the protocol
     Conform(Conform),
 }
@@ -139,13 +156,13 @@ impl Conform {
                 .filter(|finding| finding.verdict == verdict)
                 .count()
         };
-        let failed = count(Verdict::Failed);
+        let failed = count(CaseVerdict::Failed);
         match output {
             Format::Json => json(&findings)?,
             Format::Table => say(&format!(
                 "{} passed, {failed} failed, {} skipped\n",
-                count(Verdict::Passed),
-                count(Verdict::Skipped)
+                count(CaseVerdict::Passed),
+                count(CaseVerdict::Skipped)
             ))?,
         }
         Ok(if failed == 0 {
@@ -156,7 +173,7 @@ impl Conform {
     }
 
     fn plan(self, global: &GlobalArgs) -> anyhow::Result<CheckPlan> {
-        let nats = node::nats(&global.config_to_act(None)?)?
+        let nats = node::nats_options(&global.config_to_act(None)?)?
             .ok_or_else(|| UsageError("sidecars are on NATS; set NATS_URL".into()))?;
         let connection = Connection {
             url: Some(nats.url),
@@ -214,13 +231,158 @@ fn case(text: &str) -> Result<String, String> {
 
 fn line(finding: &Finding) -> String {
     let verdict = match finding.verdict {
-        Verdict::Passed => "passed",
-        Verdict::Failed => "FAILED",
-        Verdict::Skipped => "skipped",
+        CaseVerdict::Passed => "passed",
+        CaseVerdict::Failed => "FAILED",
+        CaseVerdict::Skipped => "skipped",
     };
     let line = format!(
         "{verdict:<8} {:<17} {:<16} {}",
         finding.case, finding.on, finding.why
     );
     format!("{}\n", line.trim_end())
+}
+
+/// How long a call waits for an instance of its sidecar.
+const START: Duration = Duration::from_secs(5);
+/// How long no further instance has to answer before the answers count as complete.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// Only the sidecar checks the arguments against the tool's schema.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  planck sidecar call calculator add '{\"a\": 2, \"b\": 3}'")]
+pub struct CallArgs {
+    /// The sidecar's name
+    name: String,
+    /// The tool's name
+    tool: String,
+    /// The arguments
+    #[arg(value_name = "JSON", default_value = "{}")]
+    args: String,
+    /// How long the sidecar may be silent
+    #[arg(long, value_name = "TIME", default_value = "5m")]
+    timeout: Period,
+}
+
+impl CallArgs {
+    async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
+        let config = global.config_to_act(None)?;
+        let usage = |error: &dyn std::fmt::Display| UsageError(error.to_string());
+        let sidecar = SidecarId::parse(&self.name).map_err(|error| usage(&error))?;
+        if !planck_common::id::is_id(&self.tool) {
+            return Err(UsageError(format!("`{}` names no tool", self.tool)).into());
+        }
+        let args = RawValue::from_string(self.args)
+            .map_err(|error| usage(&format!("the arguments are not JSON: {error}")))?;
+        let bus = to_nats(&config, "planck client")
+            .await?
+            .ok_or_else(|| UsageError("sidecars are on NATS; set NATS_URL".into()))?;
+        if let Ok(found) = wait_for(&bus, &self.name).await {
+            check_offered(&bus, &found, &self.name, &self.tool).await?;
+        }
+        let (prefix, cancel) = (prefix(&config)?, CancellationToken::new());
+        let called = sidecar::call_tool(
+            &bus,
+            &prefix,
+            &sidecar,
+            &self.tool,
+            self.timeout.0,
+            invocation(args, &cancel),
+        );
+        let mut called = std::pin::pin!(called);
+        let outcome = tokio::select! {
+            outcome = &mut called => outcome,
+            _ = tokio::signal::ctrl_c() => {
+                cancel.cancel();
+                called.await
+            }
+        };
+        let _late = bus.flush(Duration::from_secs(1)).await;
+        if outcome.is_error() {
+            warn(&format!("planck: {}", outcome.text_for_model(ABORTED)));
+            return Ok(Exit::Failed);
+        }
+        data(&format!("{}\n", outcome.text))?;
+        Ok(Exit::Done)
+    }
+}
+
+/// Waits for a limited time until an instance of a sidecar answers, because it may have been started
+/// just before. Returns the descriptions of its instances, or none if the time is over.
+async fn wait_for(bus: &Arc<dyn Bus>, sidecar: &str) -> Result<Vec<ServiceInfo>, BusError> {
+    let until = Instant::now() + START;
+    let mut has_told = false;
+    loop {
+        let found = services(bus, Some(sidecar)).await?;
+        if !found.is_empty() || Instant::now() >= until {
+            return Ok(found);
+        }
+        if !std::mem::replace(&mut has_told, true) {
+            warn(&format!(
+                "planck: waiting {} s for an instance of `{sidecar}`",
+                START.as_secs()
+            ));
+        }
+    }
+}
+
+/// Returns the descriptions of services. A description that cannot be read is left out.
+async fn services(bus: &Arc<dyn Bus>, name: Option<&str>) -> Result<Vec<ServiceInfo>, BusError> {
+    let answers = bus.services(name, QUIET).await?;
+    let read = answers.iter().map(|answer| serde_json::from_slice(answer));
+    Ok(read.filter_map(Result::ok).collect())
+}
+
+/// Returns an error with a similar name if no instance answers or none has the tool.
+async fn check_offered(
+    bus: &Arc<dyn Bus>,
+    found: &[ServiceInfo],
+    sidecar: &str,
+    tool: &str,
+) -> Result<(), NotFound> {
+    if found.is_empty() {
+        let all = services(bus, None).await.unwrap_or_default();
+        let others = all.iter().map(|info| info.name.as_str());
+        let others = others.filter(|name| *name != NODE_SERVICE);
+        let way_out = did_you_mean(sidecar, others)
+            .unwrap_or_else(|| "`planck sidecar ls` lists the sidecars".to_owned());
+        let what = format!("no instance of the sidecar `{sidecar}` answers; {way_out}");
+        return Err(NotFound(what));
+    }
+    let endpoints = found.iter().flat_map(|info| &info.endpoints);
+    let is_tool = |endpoint: &&ServiceEndpoint| {
+        let kind = endpoint.metadata.get(metadata::KIND);
+        kind.is_some_and(|kind| kind == metadata::TOOL)
+    };
+    let tools: BTreeSet<&str> = endpoints
+        .filter(is_tool)
+        .filter_map(|endpoint| endpoint.subject.rsplit('.').next())
+        .collect();
+    if tools.contains(tool) {
+        return Ok(());
+    }
+    let known: Vec<&str> = tools.iter().copied().collect();
+    let known = format!("it has {}", known.join(", "));
+    let way_out = did_you_mean(tool, tools).unwrap_or(known);
+    Err(NotFound(format!(
+        "the sidecar `{sidecar}` has no tool `{tool}`; {way_out}"
+    )))
+}
+
+/// Builds a tool call that does not belong to an agent.
+fn invocation(args: Box<RawValue>, cancel: &CancellationToken) -> Invocation {
+    Invocation {
+        session_id: SessionId::mint(),
+        team_id: TeamId::mint(),
+        agent_id: AgentId::mint(),
+        epoch: 1,
+        call_id: CallId::mint(),
+        is_repeat: false,
+        args: args.into(),
+        dir: std::path::PathBuf::new(),
+        second_judgement: None,
+        cancel: cancel.clone(),
+        progress: std::sync::Arc::new(|progress: CallProgress| {
+            warn(&format!("planck: {}", progress.message))
+        }),
+    }
 }

@@ -1,27 +1,26 @@
 //! The commands `planck team …`.
 
-mod new;
-
 use std::path::{Path, PathBuf};
 
-use clap::Subcommand;
-use planck_common::{command::Start, similar::nearest};
+use clap::{Args, Subcommand};
+use planck_common::{command::Start, id::is_id, similar::nearest};
+use planck_node::{
+    config::Config,
+    node::Inventory,
+    team::{self, KnownModels, TeamContext, TeamTemplate, TemplateErrors, TemplateFile, resolve},
+};
+use planck_toolbox::project::SourcePart;
 use serde::Serialize;
 
-use super::{
+use crate::{
     args::GlobalArgs,
     choose::SessionChoice,
-    exit::{Exit, NotFound},
+    exit::{Exit, NotFound, UsageError},
     output::{Format, Output, json, say, warn},
     permissions::ModeChoice,
     render::style::counted,
+    scaffold::{Scaffold, ScaffoldFile},
 };
-use planck_node::config::Config;
-use planck_node::node::Inventory;
-use planck_node::team::{
-    self, KnownModels, TeamContext, TeamTemplate, TemplateErrors, TemplateFile, resolve,
-};
-use planck_toolbox::project::SourcePart;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
@@ -32,7 +31,7 @@ Examples:
   planck team start build-a-cli --session word-tool")]
 pub enum TeamCommand {
     /// Write a starter template for a team
-    New(new::NewTeam),
+    New(NewTeam),
     /// List the templates of this machine
     #[command(after_help = "Examples:\n  planck team ls")]
     Ls {
@@ -188,7 +187,7 @@ fn notes(here: &Inventory, file: &TemplateFile) -> Vec<String> {
         let names = member.tools.iter().flatten().chain(granted);
         names.map(move |name| (member.name.as_ref().unwrap_or(&member.r#type), name))
     });
-    let unknown = named.filter(|(_, name)| !here.tools.contains(team::tool_names::canonical(name)));
+    let unknown = named.filter(|(_, name)| !here.tools.contains(team::canonical(name)));
     let told = unknown.map(|(member, name)| {
         let meant = nearest(name, here.tools.iter().map(String::as_str));
         let meant = meant.map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"));
@@ -333,4 +332,48 @@ async fn start(global: &GlobalArgs, team: String, which: StartArgs) -> anyhow::R
         started.name, started.node_id, started.name
     ))?;
     Ok(Exit::Done)
+}
+
+/// Writes a TEAM.json with an orchestrator and a worker, and a file with the prompt of each.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  planck team new reviewers\n  \
+                        planck team new reviewers --dir ~/.planck/teams/reviewers   # to start it by its name")]
+pub struct NewTeam {
+    /// The team's name
+    name: String,
+    /// The folder to write, which must be empty or missing; by default ./teams/NAME
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+const FILES: &[ScaffoldFile] = &[
+    ("TEAM.json", include_str!("scaffold/team/TEAM.json")),
+    ("lead.md", include_str!("scaffold/team/lead.md")),
+    ("worker.md", include_str!("scaffold/team/worker.md")),
+];
+
+impl NewTeam {
+    fn perform(self) -> anyhow::Result<Exit> {
+        let Self { name, dir } = self;
+        if !is_id(&name) {
+            return Err(UsageError(format!(
+                "malformed team name `{name}`: expected 1 to 64 of A-Z a-z 0-9 _ -"
+            ))
+            .into());
+        }
+        let folder = dir.unwrap_or_else(|| Path::new("teams").join(&name));
+        let shown = shlex::try_quote(&folder.to_string_lossy())
+            .map_or_else(|_| name.clone(), |quoted| quoted.into_owned());
+        Scaffold {
+            folder,
+            files: FILES,
+            replacements: vec![("TEAM_NAME", name)],
+            copied: Vec::new(),
+        }
+        .write()?;
+        say(&format!(
+            "planck team validate {shown}\nplanck run --team {shown} \"What is in this folder?\"\n"
+        ))?;
+        Ok(Exit::Done)
+    }
 }

@@ -1,31 +1,32 @@
 //! Follows a session until the work on a prompt has ended or the user leaves, and shows its events.
 
 mod display;
-mod ended;
-mod work;
 
 use std::time::Duration;
 
-pub use display::EventDisplay;
-use ended::end_of_work;
-pub use ended::{WatchOutcome, WorkEnd};
+use planck_client::{AwaitedOutcome, Client, ClientError, Follow, FollowEvent};
 use planck_common::{
-    InputId, Seq, SessionId,
-    command::{Outcome, ReadEvents},
+    InputId, Seq, SessionId, Timestamp,
+    command::{Accepted, Outcome, ReadEvents, SessionInfo, WorkOutcome, WorkState},
+    envelope::Envelope,
+    event::{EventKind, TurnError},
 };
+use serde::Serialize;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
     time::sleep,
 };
-pub use work::WatchedWork;
 
-use super::{
-    ask::{AskEvent, Asked, Asker},
+use crate::{
+    ask::{AskEvent, Asked, Asker, can_ask},
+    connect::ConnectedClient,
     exit::Exit,
-    output::warn,
+    output::{Stream, warn},
+    waits::{left_open, open_waits},
 };
-use planck_client::{AwaitedOutcome, Client, ClientError, Follow, FollowEvent};
+
+pub use display::EventDisplay;
 
 /// How long an event may be late that the log has.
 const LATE: Duration = Duration::from_secs(2);
@@ -98,7 +99,7 @@ pub async fn watch(
     display: &mut EventDisplay,
     on_wait: &mut OnWait,
 ) -> anyhow::Result<WatchResult> {
-    let mut watching = Watching::begin(client, work, display, on_wait).await?;
+    let mut watching = SessionWatch::begin(client, work, display, on_wait).await?;
     loop {
         let seen = watching.seen;
         let next = tokio::select! {
@@ -107,12 +108,12 @@ pub async fn watch(
             Some(error) = watching.delays.recv() => watching.delayed(error)?,
             () = next_second(watching.display.shows_time()) => {
                 watching.display.tick()?;
-                Next::Continue
+                WatchStep::Continue
             }
             event = next_question(watching.on_wait) => watching.asked(event, interrupted).await?,
             _ = interrupted.recv() => watching.interrupt(interrupted).await?,
         };
-        if next == Next::Leave {
+        if next == WatchStep::Leave {
             break;
         }
     }
@@ -145,13 +146,13 @@ async fn next_second(is_shown: bool) {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum WatchStep {
     Continue,
     Leave,
 }
 
 /// A watch in progress.
-struct Watching<'a> {
+struct SessionWatch<'a> {
     client: &'a Client,
     session: &'a SessionId,
     /// The prompt on whose work the watch waits, if it is only one.
@@ -169,7 +170,7 @@ struct Watching<'a> {
     is_waiting: bool,
 }
 
-impl<'a> Watching<'a> {
+impl<'a> SessionWatch<'a> {
     async fn begin(
         client: &'a Client,
         work: &'a WatchedWork,
@@ -206,13 +207,13 @@ impl<'a> Watching<'a> {
         })
     }
 
-    fn shown(&mut self, event: Result<FollowEvent, ClientError>) -> anyhow::Result<Next> {
+    fn shown(&mut self, event: Result<FollowEvent, ClientError>) -> anyhow::Result<WatchStep> {
         let event = match event {
             Ok(event) => event,
             Err(error) => {
                 self.close_question()?;
                 self.display.lost(&error)?;
-                return Ok(Next::Leave);
+                return Ok(WatchStep::Leave);
             }
         };
         if let OnWait::Ask(asker) = self.on_wait {
@@ -229,37 +230,41 @@ impl<'a> Watching<'a> {
             | FollowEvent::CaughtUp
             | FollowEvent::Retrying(_) => {}
         }
-        Ok(Next::Continue)
+        Ok(WatchStep::Continue)
     }
 
     /// Ends the watch, because the work is over or waits and all its events were shown.
-    fn over(&mut self, over: Result<Outcome, ClientError>) -> anyhow::Result<Next> {
+    fn over(&mut self, over: Result<Outcome, ClientError>) -> anyhow::Result<WatchStep> {
         if let Err(error) = over {
             self.close_question()?;
             self.display.lost(&error)?;
         }
-        Ok(Next::Leave)
+        Ok(WatchStep::Leave)
     }
 
     /// Shows the first failure to ask a node. Later ones of a watch are not shown.
-    fn delayed(&mut self, error: ClientError) -> anyhow::Result<Next> {
+    fn delayed(&mut self, error: ClientError) -> anyhow::Result<WatchStep> {
         self.delays.close();
         self.display.show(&FollowEvent::Retrying(error))?;
-        Ok(Next::Continue)
+        Ok(WatchStep::Continue)
     }
 
-    async fn asked(&mut self, event: AskEvent, interrupted: &mut Signal) -> anyhow::Result<Next> {
+    async fn asked(
+        &mut self,
+        event: AskEvent,
+        interrupted: &mut Signal,
+    ) -> anyhow::Result<WatchStep> {
         let OnWait::Ask(asker) = self.on_wait else {
-            return Ok(Next::Continue);
+            return Ok(WatchStep::Continue);
         };
         match asker
             .handle(event, self.seen, self.display, interrupted)
             .await?
         {
-            Asked::Stays => Ok(Next::Continue),
+            Asked::Stays => Ok(WatchStep::Continue),
             Asked::Left => {
                 self.is_waiting = true;
-                Ok(Next::Leave)
+                Ok(WatchStep::Leave)
             }
             Asked::Interrupted => self.interrupt(interrupted).await,
             Asked::Aborts => {
@@ -269,18 +274,18 @@ impl<'a> Watching<'a> {
         }
     }
 
-    async fn interrupt(&mut self, interrupted: &mut Signal) -> anyhow::Result<Next> {
+    async fn interrupt(&mut self, interrupted: &mut Signal) -> anyhow::Result<WatchStep> {
         self.interrupts += 1;
         if self.interrupts > 1 {
             self.close_question()?;
-            return Ok(Next::Leave);
+            return Ok(WatchStep::Leave);
         }
         self.abort(interrupted).await
     }
 
     /// Aborts the work. If that fails, the watch goes on like the turns. If a wait is open
     /// nevertheless, the person is asked about it again.
-    async fn abort(&mut self, interrupted: &mut Signal) -> anyhow::Result<Next> {
+    async fn abort(&mut self, interrupted: &mut Signal) -> anyhow::Result<WatchStep> {
         self.close_question()?;
         self.display.end_text()?;
         warn("aborting the turn; interrupt again to leave");
@@ -293,11 +298,11 @@ impl<'a> Watching<'a> {
                 if let OnWait::Ask(asker) = self.on_wait {
                     asker.look_again();
                 }
-                Ok(Next::Continue)
+                Ok(WatchStep::Continue)
             }
             _ = interrupted.recv() => {
                 self.interrupts += 1;
-                Ok(Next::Leave)
+                Ok(WatchStep::Leave)
             }
         }
     }
@@ -355,4 +360,185 @@ pub async fn show_log(
         from = page.next;
     }
     Ok(display.end_text()?)
+}
+
+/// A prompt that was sent, and the log position from which to follow the session.
+#[derive(Debug, Clone)]
+pub struct WatchedWork {
+    pub session: SessionId,
+    /// The prompt, or `None` to follow the work that is in progress.
+    pub prompt: Option<InputId>,
+    pub from: Seq,
+}
+
+impl WatchedWork {
+    /// Follows the session from its present end on, without a prompt.
+    pub fn from_now(info: &SessionInfo) -> Self {
+        Self {
+            session: info.id.clone(),
+            prompt: None,
+            from: info.head + 1,
+        }
+    }
+
+    /// Follows a session from the first step of a turn at `since` or later on, or from the last
+    /// hundred events if there are more. Returns `None` if there is no such step.
+    pub async fn since(
+        client: &Client,
+        info: &SessionInfo,
+        since: Timestamp,
+    ) -> Result<Option<Self>, ClientError> {
+        let read = ReadEvents {
+            from: Some(info.head.saturating_sub(99).max(1)),
+            limit: None,
+            agent: None,
+        };
+        let page = client.events(&info.id, &read).await?;
+        let events = page.events.iter();
+        let mut events = events.filter_map(|event| serde_json::from_str(event.get()).ok());
+        let first = events.find(|event: &Envelope| event.at >= since && is_step(&event.kind));
+        Ok(first.and_then(|event| event.seq).map(|from| Self {
+            from,
+            ..Self::from_now(info)
+        }))
+    }
+}
+
+/// Returns whether events of this kind are written only while an agent works on a turn.
+fn is_step(kind: &str) -> bool {
+    use EventKind::{Error, Message, ToolEnd, ToolStart, TurnEnd, TurnStart};
+    EventKind::find(kind).is_some_and(|kind| {
+        matches!(
+            kind,
+            Error | Message | ToolEnd | ToolStart | TurnEnd | TurnStart
+        )
+    })
+}
+
+impl From<Accepted> for WatchedWork {
+    fn from(accepted: Accepted) -> Self {
+        Self {
+            session: accepted.session_id,
+            prompt: Some(accepted.prompt_id),
+            from: accepted.seq + 1,
+        }
+    }
+}
+
+/// How the work on a prompt has ended, as far as the watch knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WatchOutcome {
+    /// Agents wait for answers from outside, and nothing else happens until there is one.
+    Waiting,
+    /// The end of the work was not seen: the session could not be followed any longer, or the user
+    /// left.
+    Lost,
+    #[serde(untagged)]
+    Over(WorkOutcome),
+}
+
+/// The end of the work on a prompt.
+#[derive(Debug)]
+pub struct WorkEnd {
+    pub outcome: WatchOutcome,
+    pub answer: Option<String>,
+    pub error: Option<TurnError>,
+}
+
+impl WatchOutcome {
+    pub fn exit(self) -> Exit {
+        match self {
+            Self::Over(WorkOutcome::Completed) => Exit::Done,
+            Self::Waiting => Exit::Waiting,
+            Self::Over(
+                WorkOutcome::Aborted
+                | WorkOutcome::Truncated
+                | WorkOutcome::Refused
+                | WorkOutcome::Limit
+                | WorkOutcome::Error
+                | WorkOutcome::Busy
+                | WorkOutcome::Stopped
+                | WorkOutcome::Rewound
+                | WorkOutcome::Other,
+            )
+            | Self::Lost => Exit::Failed,
+        }
+    }
+}
+
+impl WorkEnd {
+    pub fn without_answer(outcome: WatchOutcome) -> Self {
+        Self {
+            outcome,
+            answer: None,
+            error: None,
+        }
+    }
+}
+
+impl From<Outcome> for WorkEnd {
+    fn from(found: Outcome) -> Self {
+        Self {
+            outcome: match (found.state, found.outcome) {
+                (WorkState::Waiting, _) => WatchOutcome::Waiting,
+                (WorkState::Over | WorkState::Working, Some(outcome)) => {
+                    WatchOutcome::Over(outcome)
+                }
+                (WorkState::Over | WorkState::Working, None) => WatchOutcome::Lost,
+            },
+            answer: found.message,
+            error: found.error,
+        }
+    }
+}
+
+/// Waits until the work on a prompt is over or, if `leaves`, until it only waits for answers. Without
+/// a prompt, the work is all that is open in the session.
+async fn end_of_work(
+    client: Client,
+    session: SessionId,
+    prompt: Option<InputId>,
+    leaves: bool,
+) -> Result<Outcome, ClientError> {
+    match leaves {
+        true => client.wait_for_outcome(&session, prompt.as_ref()).await,
+        false => client.wait_until_over(&session, prompt.as_ref()).await,
+    }
+}
+
+/// Shows the work, and asks at a terminal, until the work has ended or only waits for answers.
+/// `session` is the name that hints use. The exit code is that of `planck run`; without a prompt
+/// only waits and interrupts change it.
+pub async fn follow_work(
+    link: &ConnectedClient,
+    session: &str,
+    work: &WatchedWork,
+) -> anyhow::Result<Exit> {
+    let (client, mut interrupted) = (&link.client, interrupts()?);
+    let mut display = EventDisplay::screen(Some(Stream::Out));
+    let mut on_wait = match Stream::Out.is_terminal() && can_ask() {
+        true => OnWait::Ask(Box::new(Asker::new(
+            client,
+            &work.session,
+            Stream::Out,
+            false,
+        ))),
+        false => OnWait::Leave,
+    };
+    let watching = watch(client, work, &mut interrupted, &mut display, &mut on_wait);
+    let watched = Box::pin(watching).await?;
+    if watched.ended.outcome == WatchOutcome::Waiting {
+        let waits = open_waits(client, &work.session).await?;
+        warn(&left_open(session, &waits, link.is_alone()));
+    }
+    Ok(exit(work, &watched))
+}
+
+fn exit(work: &WatchedWork, watched: &WatchResult) -> Exit {
+    match (work.prompt.is_some(), watched.ended.outcome) {
+        (true, _) | (false, WatchOutcome::Waiting) => watched.exit(),
+        (false, _) if watched.interrupts > 0 => Exit::Interrupted,
+        (false, _) => Exit::Done,
+    }
 }

@@ -28,8 +28,9 @@ use super::{
 const PAGE: u32 = 500;
 /// The pause before the log is read again after a failure.
 const PAUSE: Duration = Duration::from_secs(2);
-/// The maximum number of live events that are held until the log was read to its end. If there are
-/// more, the oldest are dropped: the snapshots have their text.
+/// The maximum number of published events that are held until the log was read to its end. If there
+/// are more, the oldest are dropped: the snapshots have the text of live ones, and the log has the
+/// durable ones.
 const MOST_HELD: usize = 1_024;
 
 /// An item from a follower.
@@ -74,8 +75,8 @@ impl FollowEvent {
 /// - An event is returned when it is published, and compared with the log when a turn ends or a
 ///   `head` is published. An event that is not in the log is retracted. The end of a turn, of an
 ///   agent or of a session is returned from the log only, so it is never retracted.
-/// - Live events come after the log that was there at the start, even if they are published before
-///   it is read.
+/// - Events that are published before the log was read to its end come after it, in the order in
+///   which they were published.
 /// - Deltas of a reply are returned only if they continue the text that was returned before. A
 ///   follower that joins in the middle of a reply first gets the reply so far.
 ///
@@ -90,7 +91,7 @@ pub struct Follow {
     published: BoxStream<'static, Delivery>,
     work: Option<BoxFuture<'static, FetchResult>>,
     queue: VecDeque<FollowEvent>,
-    /// Live events that were published before the log was read to its end, or `None` once it was.
+    /// Events that were published before the log was read to its end, or `None` once it was.
     held: Option<VecDeque<Envelope>>,
     joined: bool,
     is_retrying: bool,
@@ -235,7 +236,7 @@ impl Follow {
     fn published(&mut self, delivery: &Delivery) {
         let now = self.now();
         if let Ok(event) = serde_json::from_slice::<Envelope>(&delivery.payload) {
-            if let Some(held) = self.held.as_mut().filter(|_| event.seq.is_none()) {
+            if let Some(held) = self.held.as_mut() {
                 if held.len() == MOST_HELD {
                     held.pop_front();
                 }

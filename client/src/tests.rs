@@ -281,7 +281,7 @@ fn error_of_a_lost_reply_names_the_command_and_the_way_out() {
 }
 
 #[tokio::test]
-async fn live_event_comes_after_the_log_that_is_read_later() {
+async fn published_events_come_after_the_log_in_their_order() {
     let (session, agent) = (SessionId::mint(), AgentId::mint());
     let event = |seq: Option<i64>, kind: &str, data: Value| {
         json!({
@@ -325,5 +325,8 @@ async fn live_event_comes_after_the_log_that_is_read_later() {
             other @ (FollowEvent::Retracted(_) | FollowEvent::Retrying(_)) => format!("{other:?}"),
         });
     }
-    assert_eq!(seen, ["turn_start", "tool_progress", "caught up"]);
+    assert_eq!(
+        seen,
+        ["turn_start", "tool_progress", "message", "caught up"]
+    );
 }

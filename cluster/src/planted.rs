@@ -62,8 +62,6 @@ pub enum PlantedFault {
     SweepBlind,
     /// A sweep does not make agents of its node read their inboxes.
     UnreadUnswept,
-    /// A close does not end the members (`takeover/close.rs`).
-    CloseKeepsMembers,
     /// Every other holder of a lease counts as dead (`takeover/session.rs`).
     HoldersCountAsGone,
     /// A claim does not ask living nodes to stop the members of the last incarnation

@@ -151,9 +151,9 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
 }
 
 /// The arguments in the query of an address.
-pub struct Arguments<T>(pub T);
+pub struct QueryArguments<T>(pub T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Arguments<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryArguments<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {

@@ -3,27 +3,31 @@
 //! request to a node.
 
 mod cursor;
-mod item;
-mod running;
 
 use std::{
-    collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
-use planck_client::{Client, ClientError, FollowEvent};
-use planck_common::{
-    Seq, SessionId, command::SessionState, envelope::Envelope, event::EventKind, reply::Code,
+use planck_client::{
+    Client, ClientError, FollowEvent, Retracted,
+    turn::{TurnEvent, TurnReader},
 };
+use planck_common::{
+    AgentId, Seq, SessionId,
+    command::SessionState,
+    envelope::Envelope,
+    event::{Delta, Event, EventKind, json},
+    reply::Code,
+};
+use serde_json::value::RawValue;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::running::RunningReplies;
-use super::problem::Problem;
+use crate::problem::Problem;
 
 pub use cursor::Cursor;
-pub use item::{FeedEvent, FeedItem};
 
 /// The maximum size of the kept events in bytes. The newest one is always kept.
 const KEPT: usize = 4 << 20;
@@ -50,7 +54,7 @@ pub struct Feed {
 }
 
 struct FeedState {
-    standing: Standing,
+    standing: FeedStanding,
     /// Until this time the feed goes on without clients.
     kept_until: Instant,
     /// The latest items. The first one has the index `base`.
@@ -69,7 +73,7 @@ struct FeedState {
 impl Default for FeedState {
     fn default() -> Self {
         Self {
-            standing: Standing::Starting,
+            standing: FeedStanding::Starting,
             kept_until: Instant::now() + FIRST,
             items: VecDeque::new(),
             base: 0,
@@ -83,7 +87,7 @@ impl Default for FeedState {
     }
 }
 
-enum Standing {
+enum FeedStanding {
     Starting,
     Following,
     Ended(Problem),
@@ -173,7 +177,7 @@ impl Feed {
         self.change(|state| {
             (state.head, state.whole_from) = (head, head + 1);
             state.is_closed = info.state == SessionState::Closed;
-            state.standing = Standing::Following;
+            state.standing = FeedStanding::Following;
         });
         loop {
             // A follower loses nothing when its future is dropped.
@@ -218,7 +222,7 @@ impl Feed {
     }
 
     fn end(&self, problem: Problem) {
-        self.change(|state| state.standing = Standing::Ended(problem));
+        self.change(|state| state.standing = FeedStanding::Ended(problem));
     }
 
     fn take(&self, event: FollowEvent) {
@@ -277,9 +281,9 @@ impl FeedState {
     /// `least` is the number of an event before which the cursor does not join.
     fn find(&self, place: Option<u64>, sent: Seq, least: Seq) -> Found {
         match &self.standing {
-            Standing::Starting => return Found::Nothing,
-            Standing::Ended(problem) => return Found::Ended(problem.clone()),
-            Standing::Following => {}
+            FeedStanding::Starting => return Found::Nothing,
+            FeedStanding::Ended(problem) => return Found::Ended(problem.clone()),
+            FeedStanding::Following => {}
         }
         let end = self.base + self.items.len() as u64;
         match place.and_then(|place| place.checked_sub(self.base)) {
@@ -305,6 +309,208 @@ impl FeedState {
             items.push(FeedItem::CaughtUp);
         }
         items
+    }
+}
+
+/// An item that a stream passes on.
+#[derive(Debug, Clone)]
+pub enum FeedItem {
+    Event(Arc<FeedEvent>),
+    /// A durable event that was passed on is not in the log.
+    Retracted(Retracted),
+    /// Everything that was in the log was passed on.
+    CaughtUp,
+    /// The log cannot be read at the moment.
+    Retrying,
+}
+
+/// An event as JSON, which some streams pass on as it is. Other streams need its envelope, which is
+/// parsed once for all of them.
+#[derive(Debug)]
+pub struct FeedEvent {
+    /// The number of a durable event.
+    pub seq: Option<Seq>,
+    pub json: Box<str>,
+    envelope: OnceLock<Option<Envelope>>,
+}
+
+impl FeedEvent {
+    pub fn new(seq: Option<Seq>, json: Box<str>) -> Self {
+        Self {
+            seq,
+            json,
+            envelope: OnceLock::new(),
+        }
+    }
+
+    /// Returns the envelope, or `None` if this version cannot read the event.
+    pub fn envelope(&self) -> Option<&Envelope> {
+        let parse = || serde_json::from_str(&self.json).ok();
+        self.envelope.get_or_init(parse).as_ref()
+    }
+}
+
+impl FeedItem {
+    /// Returns the number of a durable event.
+    pub fn seq(&self) -> Option<Seq> {
+        match self {
+            Self::Event(event) => event.seq,
+            Self::Retracted(_) | Self::CaughtUp | Self::Retrying => None,
+        }
+    }
+
+    /// Tells a reader of a turn about the item. Returns what it means for the turn.
+    pub fn tell(&self, reader: &mut TurnReader) -> Vec<TurnEvent> {
+        match self {
+            Self::Event(event) => match event.envelope() {
+                Some(envelope) => reader.event(envelope),
+                None => Vec::new(),
+            },
+            Self::Retracted(retracted) => reader.retracted(retracted),
+            Self::CaughtUp => reader.caught_up(),
+            Self::Retrying => Vec::new(),
+        }
+    }
+
+    /// Returns the size of an event as JSON. An envelope that was parsed takes as much again.
+    fn size(&self) -> usize {
+        match self {
+            Self::Event(event) => event.json.len(),
+            Self::Retracted(_) | Self::CaughtUp | Self::Retrying => 0,
+        }
+    }
+}
+
+impl From<&Envelope> for FeedItem {
+    fn from(event: &Envelope) -> Self {
+        Self::Event(Arc::new(FeedEvent::new(event.seq, json(event).into())))
+    }
+}
+
+impl From<FollowEvent> for FeedItem {
+    fn from(event: FollowEvent) -> Self {
+        match event {
+            FollowEvent::Durable(event) | FollowEvent::Live(event) => Self::from(&event),
+            FollowEvent::Retracted(retracted) => Self::Retracted(retracted),
+            FollowEvent::CaughtUp => Self::CaughtUp,
+            FollowEvent::Retrying(_) => Self::Retrying,
+        }
+    }
+}
+
+/// The maximum size of the texts in bytes. Any user who may publish can send deltas, so further
+/// text is left to the saved messages.
+const ROOM_FOR_TEXT: usize = 8 << 20;
+/// The approximate size of a part without its text.
+const PART: usize = 512;
+
+/// The epoch, turn and number of a request.
+type RunningRequest = (i64, u32, u32);
+
+#[derive(Debug, Default)]
+struct RunningReplies {
+    agents: HashMap<AgentId, RunningReply>,
+    /// The size of all parts in bytes.
+    size: usize,
+}
+
+#[derive(Debug)]
+struct RunningReply {
+    request: RunningRequest,
+    parts: BTreeMap<usize, RunningPart>,
+}
+
+#[derive(Debug)]
+struct RunningPart {
+    /// The latest delta, which lends its fields to a delta with the whole text.
+    latest: Envelope,
+    text: String,
+    /// The number of Unicode scalar values in `text`.
+    chars: usize,
+}
+
+fn place(event: &Envelope) -> RunningRequest {
+    (event.epoch, event.turn, event.request)
+}
+
+impl RunningReplies {
+    /// Takes a live event. A follower returns deltas in order and without gaps.
+    fn live(&mut self, event: &Envelope) {
+        let Some(Ok(Event::TextDelta(delta) | Event::ThinkingDelta(delta))) = event.event() else {
+            return;
+        };
+        let reply = self.agents.get(&event.agent_id);
+        if reply.is_some_and(|reply| reply.request != place(event)) {
+            self.forget(&event.agent_id);
+        }
+        if self.size + PART + delta.text.len() > ROOM_FOR_TEXT {
+            return;
+        }
+        let reply = self.agents.entry(event.agent_id.clone());
+        let reply = reply.or_insert_with(|| RunningReply {
+            request: place(event),
+            parts: BTreeMap::new(),
+        });
+        self.size += reply.add(event, &delta);
+    }
+
+    /// Takes a durable event, which may replace the reply of its agent.
+    fn durable(&mut self, event: &Envelope) {
+        let is_over = match EventKind::find(&event.kind) {
+            Some(EventKind::TurnEnd | EventKind::Error | EventKind::AgentStopped) => true,
+            Some(_) | None => event.is_reply(),
+        };
+        let is_older = |reply: &RunningReply| reply.request <= place(event);
+        if is_over && self.agents.get(&event.agent_id).is_some_and(is_older) {
+            self.forget(&event.agent_id);
+        }
+    }
+
+    fn forget(&mut self, agent: &AgentId) {
+        if let Some(reply) = self.agents.remove(agent) {
+            let sizes = reply.parts.values().map(|part| PART + part.text.len());
+            self.size -= sizes.sum::<usize>();
+        }
+    }
+
+    /// Returns the text so far, one delta for each part.
+    fn deltas(&self) -> impl Iterator<Item = Envelope> {
+        let parts = self.agents.values().flat_map(|reply| &reply.parts);
+        parts.filter_map(|(index, part)| {
+            let delta = Delta {
+                text: part.text.clone(),
+                part: *index,
+                offset: 0,
+            };
+            let data = RawValue::from_string(json(&delta)).ok()?;
+            Some(Envelope {
+                data,
+                ..part.latest.clone()
+            })
+        })
+    }
+}
+
+impl RunningReply {
+    /// Adds a delta, and returns by how much the reply has grown. A delta after one for which there
+    /// was no room is dropped.
+    fn add(&mut self, event: &Envelope, delta: &Delta) -> usize {
+        let mut grown = delta.text.len();
+        let part = self.parts.entry(delta.part).or_insert_with(|| {
+            grown += PART;
+            RunningPart {
+                latest: event.clone(),
+                text: String::new(),
+                chars: 0,
+            }
+        });
+        if part.chars != delta.offset {
+            return grown - delta.text.len();
+        }
+        part.text.push_str(&delta.text);
+        part.chars += delta.text.chars().count();
+        part.latest = event.clone();
+        grown
     }
 }
 

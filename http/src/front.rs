@@ -16,7 +16,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     console,
-    counters::FrontCounters,
     feed::{Feed, Feeds},
     guard::{AllowedNames, guard},
     health,
@@ -27,6 +26,7 @@ use super::{
     server::{self, ConnectionLimits},
     ui, v1,
 };
+use crate::health::FrontCounters;
 
 /// The settings of a front.
 #[derive(Debug, Clone)]

@@ -11,7 +11,9 @@ use axum::{
 };
 use planck_common::allowed_hosts::{AllowedHosts, name_of};
 
-use super::{front::Front, health, key::Keys, problem::Problem, route::refuse, server::Connection};
+use super::{
+    front::Front, health, key::Keys, problem::Problem, route::refuse, server::ClientConnection,
+};
 
 /// The names under which a front may be addressed, and the pages that may use it.
 #[derive(Debug, Clone, Default)]
@@ -112,7 +114,7 @@ fn check(
         return Ok(());
     }
     let caller = front.keys().caller(request.headers())?;
-    if let Some(connection) = request.extensions().get::<Connection>() {
+    if let Some(connection) = request.extensions().get::<ClientConnection>() {
         connection.has_key();
     }
     request.extensions_mut().insert(caller);

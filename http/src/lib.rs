@@ -13,14 +13,12 @@ mod front;
 mod server;
 
 mod console;
-mod counters;
 mod health;
 mod openai;
 mod openapi;
 mod sse;
 mod turn;
 mod ui;
-mod until;
 mod v1;
 
 #[doc(hidden)]

@@ -3,12 +3,9 @@
 
 mod ask;
 mod chat;
-mod conversation;
 mod error;
-mod hints;
 mod history;
 mod ids;
-mod log;
 mod models;
 mod opening;
 mod responses;
@@ -26,12 +23,12 @@ use serde::de::DeserializeOwned;
 use super::{
     body::WireBody,
     key::Caller,
-    route::{Argument, Route, routes},
-    until,
+    route::{Route, RouteArgument, routes},
+    turn,
 };
 
 pub use chat::{ChatCompletion, ChatRequest};
-pub use error::{ApiError, ErrorReply};
+pub use error::{ErrorReply, OpenAiError};
 pub use ids::{ResponseId, ToolCallId};
 pub use responses::{ResponseObject, ResponsesRequest};
 
@@ -63,7 +60,7 @@ pub fn routes() -> Vec<Route> {
             .stream(EVENTS)
         ];
         get "/openai/v1/responses/{response}" needs Observe: responses::find, "Read a response, or continue its stream" [
-            .header(until::HEADER.as_str(), until::MEANING)
+            .header(turn::UNTIL_HEADER.as_str(), turn::UNTIL_MEANING)
             .reply::<ResponseObject>()
             .stream(EVENTS)
         ];
@@ -82,13 +79,13 @@ impl Route {
         const KEY_MEANS: &str = "A repetition with the same key gets the same turn.";
         self.header(SESSION.as_str(), SESSION_MEANS)
             .header("Idempotency-Key", KEY_MEANS)
-            .header(until::HEADER.as_str(), until::MEANING)
+            .header(turn::UNTIL_HEADER.as_str(), turn::UNTIL_MEANING)
     }
 }
 
-pub async fn no_route(uri: Uri) -> ApiError {
+pub async fn no_route(uri: Uri) -> OpenAiError {
     let path: String = uri.path().chars().take(80).collect();
-    ApiError::not_found(format!(
+    OpenAiError::not_found(format!(
         "there is no `{path}` here; `/openai/v1` has `models`, `chat/completions` and `responses`"
     ))
 }
@@ -98,21 +95,21 @@ pub(crate) fn misplaced(path: &str) -> Option<Response> {
     let ends = ["completions", "responses", "embeddings"];
     ends.iter().any(|end| path.ends_with(end)).then(|| {
         let what = format!("there is no `{path}` here; the base URL ends with `/openai/v1`");
-        ApiError::not_found(what).into_response()
+        OpenAiError::not_found(what).into_response()
     })
 }
 
 /// A request with a JSON body.
-struct Call<T> {
+struct OpenAiRequest<T> {
     caller: Caller,
     headers: HeaderMap,
     body: T,
 }
 
-impl<T: DeserializeOwned + JsonSchema, S: Send + Sync> FromRequest<S> for Call<T> {
-    type Rejection = ApiError;
+impl<T: DeserializeOwned + JsonSchema, S: Send + Sync> FromRequest<S> for OpenAiRequest<T> {
+    type Rejection = OpenAiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, OpenAiError> {
         let (mut parts, body) = request.into_parts();
         let caller = Caller::from_request_parts(&mut parts, state).await?;
         let headers = parts.headers.clone();
@@ -126,7 +123,7 @@ impl<T: DeserializeOwned + JsonSchema, S: Send + Sync> FromRequest<S> for Call<T
     }
 }
 
-impl<T: JsonSchema> Argument for Call<T> {
+impl<T: JsonSchema> RouteArgument for OpenAiRequest<T> {
     fn describe(route: &mut Route) {
         WireBody::<T>::describe(route);
     }

@@ -33,13 +33,13 @@ async fn description() -> impl IntoResponse {
 
 /// A family of routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wire {
+enum RouteFamily {
     Planck,
     AiSdk,
     OpenAi,
 }
 
-impl Wire {
+impl RouteFamily {
     const ALL: [Self; 3] = [Self::Planck, Self::AiSdk, Self::OpenAi];
 
     fn of(path: &str) -> Self {
@@ -104,8 +104,8 @@ fn document() -> Value {
             methods.insert(route.method.to_owned(), operation);
         }
     }
-    let tags =
-        Wire::ALL.map(|wire| json!({"name": wire.name(), "description": wire.description()}));
+    let tags = RouteFamily::ALL
+        .map(|wire| json!({"name": wire.name(), "description": wire.description()}));
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -131,7 +131,7 @@ fn path(route: &Route) -> String {
 
 /// Returns the entry of a route in the document.
 fn operation(route: &Route, path: &str, schemas: &mut SchemaGenerator) -> Value {
-    let wire = Wire::of(path);
+    let wire = RouteFamily::of(path);
     let names = words(path).filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let mut parameters: Vec<Value> = names.map(path_parameter).collect();
     parameters.extend(query_parameters(route));

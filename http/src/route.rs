@@ -19,10 +19,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
 use super::{
-    body::{Arguments, Id, JsonBody, WireBody},
+    body::{Id, JsonBody, QueryArguments, WireBody},
     front::Front,
     key::{Caller, Role},
-    openai::{self, ApiError},
+    openai::{self, OpenAiError},
     problem::Problem,
 };
 
@@ -150,7 +150,7 @@ pub fn require(role: Role, handler: MethodRouter<Arc<Front>>) -> MethodRouter<Ar
 /// Answers with a problem in the form that the clients of this path read.
 pub fn refuse(path: &str, problem: Problem) -> Response {
     match path.starts_with(openai::PREFIX) {
-        true => ApiError::from(problem).into_response(),
+        true => OpenAiError::from(problem).into_response(),
         false => problem.into_response(),
     }
 }
@@ -167,12 +167,12 @@ macro_rules! handlers {
         impl<Handler, Reply, $($argument,)*> Describe<($($argument,)*)> for Handler
         where
             Handler: Fn($($argument),*) -> Reply,
-            Reply: Future<Output: Answer>,
-            $($argument: Argument,)*
+            Reply: Future<Output: RouteAnswer>,
+            $($argument: RouteArgument,)*
         {
             fn describe(route: &mut Route) {
-                $(<$argument as Argument>::describe(route);)*
-                <Reply::Output as Answer>::describe(route);
+                $(<$argument as RouteArgument>::describe(route);)*
+                <Reply::Output as RouteAnswer>::describe(route);
             }
         }
     };
@@ -186,62 +186,62 @@ handlers!(A B C D E);
 handlers!(A B C D E F);
 
 /// What an argument of a handler adds to the description of its route.
-pub trait Argument {
+pub trait RouteArgument {
     fn describe(_: &mut Route) {}
 }
 
-impl Argument for Caller {}
-impl Argument for HeaderMap {}
-impl Argument for Id {}
-impl Argument for RawQuery {}
-impl<T> Argument for Path<T> {}
-impl<T> Argument for Result<Path<T>, PathRejection> {}
-impl<T> Argument for State<T> {}
+impl RouteArgument for Caller {}
+impl RouteArgument for HeaderMap {}
+impl RouteArgument for Id {}
+impl RouteArgument for RawQuery {}
+impl<T> RouteArgument for Path<T> {}
+impl<T> RouteArgument for Result<Path<T>, PathRejection> {}
+impl<T> RouteArgument for State<T> {}
 
-impl<T: JsonSchema> Argument for Arguments<T> {
+impl<T: JsonSchema> RouteArgument for QueryArguments<T> {
     fn describe(route: &mut Route) {
         route.query = Some(SchemaGenerator::subschema_for::<T>);
     }
 }
 
-impl<T: JsonSchema> Argument for Result<Query<T>, QueryRejection> {
+impl<T: JsonSchema> RouteArgument for Result<Query<T>, QueryRejection> {
     fn describe(route: &mut Route) {
         route.query = Some(SchemaGenerator::subschema_for::<T>);
     }
 }
 
-impl<T: JsonSchema> Argument for JsonBody<T> {
+impl<T: JsonSchema> RouteArgument for JsonBody<T> {
     fn describe(route: &mut Route) {
         route.body = Some(SchemaGenerator::subschema_for::<T>);
     }
 }
 
-impl<T: JsonSchema> Argument for WireBody<T> {
+impl<T: JsonSchema> RouteArgument for WireBody<T> {
     fn describe(route: &mut Route) {
         route.body = Some(SchemaGenerator::subschema_for::<T>);
     }
 }
 
 /// What the answer of a handler adds to the description of its route.
-pub trait Answer {
+pub trait RouteAnswer {
     fn describe(_: &mut Route) {}
 }
 
-impl Answer for Response {}
+impl RouteAnswer for Response {}
 
-impl<T: JsonSchema> Answer for Json<T> {
+impl<T: JsonSchema> RouteAnswer for Json<T> {
     fn describe(route: &mut Route) {
         route.reply = Some(SchemaGenerator::subschema_for::<T>);
     }
 }
 
-impl<T: Answer> Answer for (StatusCode, T) {
+impl<T: RouteAnswer> RouteAnswer for (StatusCode, T) {
     fn describe(route: &mut Route) {
         T::describe(route);
     }
 }
 
-impl<T: Answer, E> Answer for Result<T, E> {
+impl<T: RouteAnswer, E> RouteAnswer for Result<T, E> {
     fn describe(route: &mut Route) {
         T::describe(route);
     }

@@ -46,9 +46,9 @@ pub struct ConnectionLimits {
 
 /// A connection, as an extension of its requests.
 #[derive(Debug, Clone)]
-pub struct Connection(Arc<Mutex<Option<KeylessPlace>>>);
+pub struct ClientConnection(Arc<Mutex<Option<KeylessPlace>>>);
 
-impl Connection {
+impl ClientConnection {
     /// Records that a request on the connection had a valid key.
     pub fn has_key(&self) {
         *lock(&self.0) = None;
@@ -113,7 +113,7 @@ pub async fn serve(
             tracing::debug!(%address, "too many connections without a key");
             continue;
         };
-        let connection = Connection(Arc::new(Mutex::new(Some(own))));
+        let connection = ClientConnection(Arc::new(Mutex::new(Some(own))));
         let (routes, stop) = (routes.clone(), stop.clone());
         tasks.spawn(async move {
             let _place = place;
@@ -145,7 +145,7 @@ async fn accept(
 async fn converse(
     stream: TcpStream,
     routes: Router,
-    connection: Connection,
+    connection: ClientConnection,
     stop: CancellationToken,
 ) {
     // Deltas are small, and each should reach the client at once.
@@ -216,7 +216,8 @@ mod tests {
     async fn address_without_a_key_takes_its_share_of_the_places() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let keyed = get(async |Extension(connection): Extension<Connection>| connection.has_key());
+        let keyed =
+            get(async |Extension(connection): Extension<ClientConnection>| connection.has_key());
         let routes = Router::new()
             .route("/", get(|| async {}))
             .route("/keyed", keyed);

@@ -12,7 +12,8 @@ use futures_util::StreamExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::{counters::FrontCounters, front::Front};
+use super::front::Front;
+use crate::health::FrontCounters;
 
 /// The maximum number of bytes that wait for one client.
 const ROOM: usize = 1 << 20;
@@ -26,7 +27,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// The client is gone, the front stops, or the client reads too slowly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cut {
+pub enum StreamCut {
     Gone,
     TooSlow,
 }
@@ -40,37 +41,37 @@ pub struct EventSender {
 
 impl EventSender {
     /// Sends a frame, and waits for room if necessary.
-    pub async fn send(&self, frame: Frame) -> Result<(), Cut> {
+    pub async fn send(&self, frame: EventFrame) -> Result<(), StreamCut> {
         let size = frame.0.len().clamp(LEAST, ROOM);
         let size = u32::try_from(size).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room).acquire_many_owned(size);
         let place = tokio::select! {
             place = tokio::time::timeout(SLOWEST, room) => place.map_err(|_| self.cut_off())?.ok(),
-            () = self.sender.closed() => return Err(Cut::Gone),
+            () = self.sender.closed() => return Err(StreamCut::Gone),
         };
         self.counters.sent_frame();
         let frame = (Bytes::from(frame.0), place);
-        self.sender.send(frame).await.map_err(|_| Cut::Gone)
+        self.sender.send(frame).await.map_err(|_| StreamCut::Gone)
     }
 
     /// Waits for the result of `work`. Comments keep the connection open meanwhile.
-    pub async fn wait_for<T>(&self, work: impl Future<Output = T>) -> Result<T, Cut> {
+    pub async fn wait_for<T>(&self, work: impl Future<Output = T>) -> Result<T, StreamCut> {
         let mut work = std::pin::pin!(work);
         loop {
             match tokio::time::timeout(HEARTBEAT, &mut work).await {
                 Ok(result) => return Ok(result),
-                Err(_) => self.send(Frame::comment()).await?,
+                Err(_) => self.send(EventFrame::comment()).await?,
             }
         }
     }
 
-    fn cut_off(&self) -> Cut {
+    fn cut_off(&self) -> StreamCut {
         self.counters.cut_off();
-        Cut::TooSlow
+        StreamCut::TooSlow
     }
 
     /// Sends the last frame, for which there is always a place.
-    pub fn end(self, frame: Frame) {
+    pub fn end(self, frame: EventFrame) {
         let _ = self.sender.try_send((Bytes::from(frame.0), None));
     }
 
@@ -82,9 +83,9 @@ impl EventSender {
 
 /// A frame of a stream of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frame(String);
+pub struct EventFrame(String);
 
-impl Frame {
+impl EventFrame {
     /// A comment, which clients ignore.
     pub fn comment() -> Self {
         Self(":\n\n".into())
@@ -169,9 +170,12 @@ mod tests {
 
     #[test]
     fn frame_is_one_line_of_data() {
-        let frame = Frame::data(Some(&7), "{\"a\":\n1}");
+        let frame = EventFrame::data(Some(&7), "{\"a\":\n1}");
         assert_eq!(frame.0, "id: 7\ndata: {\"a\": 1}\n\n");
-        assert_eq!(Frame::named("head", "{}").0, "event: head\ndata: {}\n\n");
+        assert_eq!(
+            EventFrame::named("head", "{}").0,
+            "event: head\ndata: {}\n\n"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -184,13 +188,13 @@ mod tests {
         };
         let mut sent = 0;
         let cut = loop {
-            match events.send(Frame::data(None, "{}")).await {
+            match events.send(EventFrame::data(None, "{}")).await {
                 Ok(()) => sent += 1,
                 Err(cut) => break cut,
             }
         };
-        assert_eq!((cut, sent), (Cut::TooSlow, ROOM / LEAST));
-        events.end(Frame::named("head", "{}"));
+        assert_eq!((cut, sent), (StreamCut::TooSlow, ROOM / LEAST));
+        events.end(EventFrame::named("head", "{}"));
         let mut frames = Vec::new();
         while let Some((frame, _)) = receiver.recv().await {
             frames.push(frame);

@@ -1,23 +1,33 @@
 //! The protocol over HTTP, under `/v1`. A route does what the verb of the same name does.
 
 mod agents;
-mod cluster;
 mod events;
-mod prompts;
 mod sessions;
-mod stream;
 
-use axum::Json;
-use planck_common::command::{Accepted, Events};
+use std::{sync::Arc, time::Duration};
+
+use axum::{Json, extract::State, response::Response};
+use futures_util::StreamExt as _;
+use planck_client::Decisions;
+use planck_common::{
+    NodeId,
+    command::{
+        Accepted, Drain, Draining, Events, Models, NodeInfo, NodeState, Nodes, Sidecars, Teams,
+    },
+};
 use serde_json::json;
 
-use super::{
+use crate::{
+    body::{Id, JsonBody},
+    front::Front,
+    key::Caller,
     problem::Problem,
     route::{Route, routes},
+    sse::{self, EventFrame, EventSender, StreamCut},
 };
 
 /// The result of a handler.
-type Reply<T> = Result<Json<T>, Problem>;
+type JsonReply<T> = Result<Json<T>, Problem>;
 
 /// The content of a stream of events.
 const EVENTS: &str = "Server-sent events. The `data` of each is the envelope of an event of the protocol, and the `id` of a durable one is its place.";
@@ -38,11 +48,11 @@ pub fn routes() -> Vec<Route> {
         post "/v1/sessions" needs Use: sessions::start, "Start a session" [.status("201")];
         get "/v1/sessions/{session}" needs Observe: sessions::info, "Describe a session";
         delete "/v1/sessions/{session}" needs Operate: sessions::delete, "Close and delete a session";
-        post "/v1/sessions/{session}/prompt" needs Use: prompts::send, "Send a prompt" [
+        post "/v1/sessions/{session}/prompt" needs Use: sessions::send_prompt, "Send a prompt" [
             .reply::<Accepted>()
             .status("202")
         ];
-        get "/v1/sessions/{session}/prompts/{prompt}" needs Observe: prompts::outcome, "Describe a prompt";
+        get "/v1/sessions/{session}/prompts/{prompt}" needs Observe: sessions::outcome, "Describe a prompt";
         post "/v1/sessions/{session}/abort" needs Use: sessions::abort, "Abort the running work";
         post "/v1/sessions/{session}/rewind" needs Use: sessions::rewind, "Hide a message and all later ones";
         post "/v1/sessions/{session}/rename" needs Use: sessions::rename, "Give a session a title, or remove it";
@@ -73,14 +83,79 @@ pub fn routes() -> Vec<Route> {
         post "/v1/agents/{agent}/remove_tool" needs Operate: agents::remove_tool, "Remove a tool";
         post "/v1/agents/{agent}/change_model" needs Operate: agents::change_model, "Change the model";
 
-        get "/v1/nodes" needs Observe: cluster::nodes, "List the nodes";
-        get "/v1/nodes/{node}" needs Observe: cluster::node, "Describe a node";
-        post "/v1/nodes/{node}/drain" needs Operate: cluster::drain, "Drain a node";
-        get "/v1/teams" needs Observe: cluster::teams, "List the templates of teams";
-        get "/v1/models" needs Observe: cluster::models, "List the models";
-        get "/v1/sidecars" needs Observe: cluster::sidecars, "List the sidecars";
-        get "/v1/decisions" needs Observe: cluster::decisions, "Follow the decisions of the cluster" [
+        get "/v1/nodes" needs Observe: nodes, "List the nodes";
+        get "/v1/nodes/{node}" needs Observe: node, "Describe a node";
+        post "/v1/nodes/{node}/drain" needs Operate: drain, "Drain a node";
+        get "/v1/teams" needs Observe: teams, "List the templates of teams";
+        get "/v1/models" needs Observe: models, "List the models";
+        get "/v1/sidecars" needs Observe: sidecars, "List the sidecars";
+        get "/v1/decisions" needs Observe: decisions, "Follow the decisions of the cluster" [
             .stream(DECISIONS)
         ];
     }
+}
+
+async fn nodes(State(front): State<Arc<Front>>) -> JsonReply<Nodes> {
+    Ok(Json(front.client().nodes().await?))
+}
+
+async fn node(State(front): State<Arc<Front>>, Id(node): Id) -> JsonReply<NodeInfo> {
+    let node = id_of(&front, &node).await?;
+    Ok(Json(front.client().node(&node).await?))
+}
+
+/// Returns the id of a node that is named by id or name. Only the node itself answers its commands,
+/// so an unknown one would look like one that is away.
+async fn id_of(front: &Front, node: &str) -> Result<NodeId, Problem> {
+    let nodes = front.client().nodes().await?.nodes;
+    let is_meant = |info: &&NodeInfo| info.id.as_str() == node || info.name == node;
+    // Nodes that left or died come last, because several nodes may have had one name.
+    let is_gone = |info: &&NodeInfo| matches!(info.state, NodeState::Left | NodeState::Dead);
+    let meant = nodes.iter().filter(is_meant).min_by_key(is_gone);
+    let unknown = || Problem::not_found(format!("no node `{node}`; `GET /v1/nodes` lists them"));
+    meant.map(|info| info.id.clone()).ok_or_else(unknown)
+}
+
+async fn drain(
+    caller: Caller,
+    State(front): State<Arc<Front>>,
+    Id(node): Id,
+    JsonBody(mut drain): JsonBody<Drain>,
+) -> JsonReply<Draining> {
+    let node = id_of(&front, &node).await?;
+    drain.reason = caller.reason(drain.reason);
+    Ok(Json(front.client().drain(&node, &drain).await?))
+}
+
+async fn teams(State(front): State<Arc<Front>>) -> JsonReply<Teams> {
+    Ok(Json(front.client().teams().await?))
+}
+
+async fn models(State(front): State<Arc<Front>>) -> JsonReply<Models> {
+    Ok(Json(front.client().models().await?))
+}
+
+async fn sidecars(State(front): State<Arc<Front>>) -> JsonReply<Sidecars> {
+    Ok(Json(front.client().sidecars().await?))
+}
+
+/// Streams the decisions of the cluster as they are published. They are not stored, so a client
+/// that was away has missed some.
+async fn decisions(State(front): State<Arc<Front>>) -> Result<Response, Problem> {
+    let decisions = front.client().decisions().await?;
+    Ok(sse::stream(&front, |events| async move {
+        // The stream ends when the client is gone, or when the subscription ends.
+        let _ = pass_on(decisions, &events).await;
+    }))
+}
+
+async fn pass_on(mut decisions: Decisions, events: &EventSender) -> Result<(), StreamCut> {
+    events
+        .send(EventFrame::retry(Duration::from_secs(1)))
+        .await?;
+    while let Some(decision) = events.wait_for(decisions.next()).await? {
+        let json = planck_common::event::json(&decision);
+        events.send(EventFrame::data(None, &json)).await?;
+    }
+    Ok(())
 }

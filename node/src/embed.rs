@@ -1,24 +1,30 @@
 //! The runtime as a library: a node inside a program's process, with the program's own tools.
 
-mod agent;
 mod builder;
 mod scripted;
-mod session;
-mod tool;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use planck_client::{Client, ClientError};
-use planck_common::{NodeId, command::Start};
+use async_trait::async_trait;
+use planck_client::{Client, ClientError, Follow};
+use planck_common::{
+    AgentId, NodeId, SessionId,
+    command::{Accepted, Outcome, Prompt, Start, Started},
+    spec::Member,
+};
+use planck_sidecar::local::{LocalCall, LocalTool};
+use planck_toolbox::{BadTool, CallProgress, Invocation, Tool, ToolOutcome};
+use serde_json::value::RawValue;
 use tempfile::TempDir;
 
-pub use agent::Agent;
+use crate::{
+    config::Problems,
+    model::ToolSpec,
+    node::{self, RunningNode},
+};
+
 pub use builder::RuntimeBuilder;
 pub use scripted::ScriptedModel;
-pub use session::Session;
-
-use crate::{config::Problems, node, node::RunningNode};
-use planck_toolbox::BadTool;
 
 /// A node in the process of a program. It hosts agents and runs the tools that the program
 /// provides.
@@ -217,6 +223,217 @@ impl Drop for Runtime {
                 running.shut_down(Duration::ZERO).await;
                 drop(folder);
             });
+        }
+    }
+}
+
+/// An agent to start, with its prompt, its model and its tools.
+///
+/// Other properties are set through [`Member`], the protocol's description of an agent:
+///
+/// ```
+/// use planck_node::{Agent, protocol::spec::Member};
+///
+/// let agent = Agent::new("reviewer").system_prompt("You review pull requests.");
+/// let colder = Agent::from(Member {
+///     opts: [("temperature".to_owned(), 0.2.into())].into_iter().collect(),
+///     ..Member::from(agent)
+/// });
+/// ```
+#[derive(Debug, Clone)]
+pub struct Agent {
+    member: Member,
+}
+
+impl Agent {
+    /// Creates an agent of a type. The type is a word for the agent's purpose, and is also the
+    /// agent's name.
+    pub fn new(r#type: impl Into<String>) -> Self {
+        Self {
+            member: Member {
+                r#type: r#type.into(),
+                ..Member::default()
+            },
+        }
+    }
+
+    /// Sets the system prompt, which precedes the conversation.
+    #[must_use]
+    pub fn system_prompt(mut self, prompt: impl Into<String>) -> Self {
+        self.member.system_prompt = Some(prompt.into());
+        self
+    }
+
+    /// Sets the model as `PROVIDER:MODEL`. By default an agent has the runtime's model.
+    #[must_use]
+    pub fn model(mut self, model: impl Into<String>) -> Self {
+        self.member.model_id = Some(model.into());
+        self
+    }
+
+    /// Sets the names of the tools that the agent may use: tools of the program, tools for files,
+    /// tools of sidecars, and tools between agents such as `spawn_agent`. By default an agent has
+    /// all tools of the program and, if the program gave the runtime a
+    /// [workspace](crate::RuntimeBuilder::workspace), the tools for files.
+    #[must_use]
+    pub fn tools<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
+        self.member.tools = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Converts the agent to the protocol's description. `tools` are the tools of an agent that
+    /// does not name any.
+    fn member(self, tools: &[String]) -> Member {
+        let mut member = self.member;
+        member.tools.get_or_insert_with(|| tools.to_vec());
+        member
+    }
+}
+
+impl From<Member> for Agent {
+    fn from(member: Member) -> Self {
+        Self { member }
+    }
+}
+
+impl From<Agent> for Member {
+    fn from(agent: Agent) -> Self {
+        agent.member
+    }
+}
+
+/// A handle to a session, with methods that send prompts and follow events. Dropping this value
+/// does not end the session.
+///
+/// [`Client`] has all other operations on a session, which they identify by its
+/// [`id`](Session::id).
+#[derive(Debug, Clone)]
+pub struct Session {
+    client: Client,
+    started: Started,
+}
+
+impl Session {
+    fn new(client: Client, started: Started) -> Self {
+        Self { client, started }
+    }
+
+    /// Returns the session's id, with which another process can find the session later.
+    pub fn id(&self) -> &SessionId {
+        &self.started.session_id
+    }
+
+    /// Returns the id of the agent that receives the session's prompts.
+    pub fn orchestrator(&self) -> &AgentId {
+        &self.started.orchestrator
+    }
+
+    /// Sends a prompt. The prompt is stored when this function returns, and the answer arrives as
+    /// [events](Self::events).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ClientError::Refused`], for example if the session was deleted or its inbox is
+    /// full.
+    pub async fn prompt(&self, prompt: impl Into<Prompt>) -> Result<Accepted, ClientError> {
+        self.client.prompt(self.id(), prompt).await
+    }
+
+    /// Sends a prompt, and waits until the work that it caused is over: the agent's turns, and those
+    /// of the agents to which it gave tasks or questions. Also returns if nothing can happen before
+    /// an answer from outside, such as an approval; the [`state`](Outcome::state) tells.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use planck_node::{Agent, Runtime, ScriptedModel};
+    ///
+    /// let runtime = Runtime::builder()
+    ///     .scripted_model(ScriptedModel::new().text("Hello!"))
+    ///     .start()
+    ///     .await?;
+    /// let session = runtime.start(Agent::new("greeter")).await?;
+    /// let outcome = session.run("Hi.").await?;
+    /// assert_eq!(outcome.message.as_deref(), Some("Hello!"));
+    /// runtime.shut_down().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`Client::run`].
+    pub async fn run(&self, prompt: impl Into<Prompt>) -> Result<Outcome, ClientError> {
+        self.client.run(self.id(), prompt).await
+    }
+
+    /// Follows the events of all agents of the session, from the first one on. While replies are
+    /// streamed, their parts are included.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`Client::follow`].
+    pub async fn events(&self) -> Result<Follow, ClientError> {
+        self.client.follow(self.id(), 1).await
+    }
+}
+
+/// A tool of the program, as an entry in the runtime's catalogue.
+struct ProgramTool {
+    spec: ToolSpec,
+    tool: LocalTool,
+}
+
+impl ProgramTool {
+    fn new(tool: planck_sidecar::Tool) -> Result<Self, BadTool> {
+        let tool = LocalTool::new(tool);
+        let parameters =
+            RawValue::from_string(tool.parameters().to_owned()).map_err(|why| BadTool::Schema {
+                name: tool.name().to_owned(),
+                why: why.to_string(),
+            })?;
+        let spec = ToolSpec {
+            name: tool.name().to_owned(),
+            description: tool.description().to_owned(),
+            parameters: parameters.into(),
+            effect: tool.effect(),
+            sidecar: None,
+            wait: None,
+        };
+        Ok(Self { spec, tool })
+    }
+}
+
+#[async_trait]
+impl Tool for ProgramTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn timeout(&self, _: Duration) -> Option<Duration> {
+        // The tool has its own timeout, which starts again with each progress report.
+        None
+    }
+
+    async fn run(&self, call: Invocation) -> ToolOutcome {
+        let report = Arc::clone(&call.progress);
+        let cancel = call.cancel.clone();
+        let call = LocalCall {
+            call_id: call.call_id,
+            agent_id: call.agent_id,
+            session_id: call.session_id,
+            team_id: call.team_id,
+            epoch: call.epoch,
+            args: call.args,
+            cancel: call.cancel,
+        };
+        let result = self.tool.run(call, |message, percent| {
+            report(CallProgress { message, percent })
+        });
+        match result.await {
+            Ok(text) => ToolOutcome::ok(text),
+            Err(_) if cancel.is_cancelled() => ToolOutcome::stopped(""),
+            Err(why) => ToolOutcome::error(why),
         }
     }
 }

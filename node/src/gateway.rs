@@ -1,21 +1,20 @@
 //! Handles the commands of the protocol. Each handler is a function from an address and a body to a
-//! reply.
+//! reply. This file handles `cmd.node.<node>.*`, and the lists of nodes, teams, models and
+//! sidecars, which any node can answer.
 
 mod agents;
-mod nodes;
-mod page;
 mod read_only;
 mod sessions;
 
-#[cfg(test)]
-mod tests;
-
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use planck_common::{
     NodeId,
-    command::{AgentVerb, Empty, NodeVerb, SessionVerb, SessionsVerb},
+    command::{
+        AgentVerb, Drain, Draining, Empty, NodeState, NodeVerb, Nodes, Relay, SessionVerb,
+        SessionsVerb, Sidecars, Teams,
+    },
     event::json,
     json_text,
     reply::{Code, Refusal, excerpt},
@@ -92,17 +91,17 @@ async fn dispatch(
             agents::one(services, agent, verb, &incoming).await
         }
         Target::Node(_) => {
-            nodes::own(
+            own_node(
                 services,
                 find(NodeVerb::find, NodeVerb::ALL, NodeVerb::name, verb)?,
                 body,
             )
             .await
         }
-        Target::Nodes => list(verb, body).map(|()| nodes::list(services)),
-        Target::Teams => list(verb, body).map(|()| nodes::teams(services)),
-        Target::Models => list(verb, body).map(|()| nodes::models(services)),
-        Target::Sidecars => list(verb, body).map(|()| nodes::sidecars(services)),
+        Target::Nodes => list(verb, body).map(|()| list_nodes(services)),
+        Target::Teams => list(verb, body).map(|()| list_teams(services)),
+        Target::Models => list(verb, body).map(|()| list_models(services)),
+        Target::Sidecars => list(verb, body).map(|()| list_sidecars(services)),
     }
 }
 
@@ -152,3 +151,77 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
 fn ok<T: Serialize>(value: T) -> CommandReply {
     Ok(json(&value))
 }
+
+async fn own_node(services: &Services, verb: NodeVerb, body: &[u8]) -> CommandReply {
+    match verb {
+        NodeVerb::Info => {
+            let Empty {} = read(body)?;
+            ok(services.placement.local().info())
+        }
+        NodeVerb::Wake => ok(services
+            .sessions
+            .wake_here(read(body)?)
+            .await
+            .map(|()| Empty {})?),
+        NodeVerb::Relay => relay(services, read(body)?).await,
+        NodeVerb::Host => ok(services.placement.host_agent(read(body)?).await?),
+        NodeVerb::StopTeam => ok(services.teams.stop_here(&read(body)?).await),
+        NodeVerb::Drain => {
+            let Drain { timeout_ms, reason } = read(body)?;
+            let patience = timeout_ms.map(Duration::from_millis);
+            services.takeover.request_drain(patience, reason);
+            ok(Draining {
+                state: NodeState::Draining,
+                agents: services.placement.local().info().agents,
+            })
+        }
+    }
+}
+
+/// Performs a command that another node passed on. Refuses commands that are not for an agent, for
+/// a session or for `sessions`.
+async fn relay(services: &Services, relay: Relay) -> CommandReply {
+    let address = Address::parse(&relay.subject).ok_or_else(|| {
+        Refusal::bad_request(format!("`{}` is no command", excerpt(&relay.subject)))
+    })?;
+    match address.target {
+        Target::Agent(_) | Target::Session(_) | Target::Sessions => {}
+        Target::Node(_) | Target::Nodes | Target::Teams | Target::Models | Target::Sidecars => {
+            return Err(Refusal::bad_request(
+                "only commands of agents and sessions are relayed",
+            ));
+        }
+    }
+    Box::pin(dispatch(
+        services,
+        CommandOrigin::Peer,
+        &address,
+        &relay.body.get().to_owned().into(),
+    ))
+    .await
+}
+
+fn list_nodes(services: &Services) -> String {
+    let mut nodes = vec![services.placement.local().info()];
+    nodes.extend(services.handles.view.other_nodes());
+    json(&Nodes { nodes })
+}
+
+fn list_teams(services: &Services) -> String {
+    json(&Teams {
+        teams: services.library.rows(),
+    })
+}
+
+fn list_models(services: &Services) -> String {
+    json(&services.models.list())
+}
+
+fn list_sidecars(services: &Services) -> String {
+    json(&Sidecars {
+        sidecars: services.sidecars.rows(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -15,14 +15,22 @@ pub mod team;
 
 mod lookup;
 
-mod base;
 #[doc(hidden)]
 pub mod baselines;
+mod handles;
 mod peers;
 mod placement;
 mod services;
 mod sessions;
 #[cfg(all(test, any(debug_assertions, feature = "simulation")))]
+#[allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a simulation ends at the first surprise"
+)]
 mod simulation;
 mod takeover;
 mod team_registry;

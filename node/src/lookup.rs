@@ -8,7 +8,7 @@ use planck_common::{
     reply::{Refusal, excerpt},
 };
 
-use crate::{actor::context::SessionContext, workspace::Workspaces};
+use crate::{actor::SessionContext, workspace::Workspaces};
 use planck_store::{AgentRecord, SessionRecord, SessionStore};
 
 /// Finds sessions and agents by the ids and names in a request.

@@ -1,25 +1,37 @@
-//! Builds the services of a node, runs them, and shuts them down.
+//! Builds the services of a node, runs them, and shuts them down. Passes notifications from the
+//! agents to the services, and shows probes and metrics the state of the node.
 
 pub(crate) mod assemble;
 mod cluster_handle;
-mod notifier;
-mod vitals;
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
+use async_trait::async_trait;
+use cluster_handle::ClusterHandle;
 use futures_util::FutureExt as _;
-use planck_common::NodeId;
+use planck_common::{AgentId, InputId, NodeId, SessionId};
+use planck_telemetry::vitals::{Gauges, Vitals};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use assemble::{Additions, open_embedded};
+use crate::{
+    actor::{ActorIdentity, Hosting, PeerNotifier},
+    bus::ServiceGuard,
+    gateway,
+    services::Services,
+};
+
 pub use assemble::{
-    AssemblyError, Inventory, ModelTrial, StoreTrial, default_model, look, nats, open,
+    AssemblyError, Inventory, ModelTrial, StoreTrial, default_model, look, nats_options, open,
     open_attended, open_on, prefix, sandbox, sqlite_options, take_answers, try_models, try_store,
 };
 pub use cluster_handle::Joining;
 
-use self::{cluster_handle::ClusterHandle, notifier::NodeNotifier};
-use crate::{bus::ServiceGuard, gateway, services::Services};
+pub(crate) use assemble::{Additions, open_embedded};
 
 /// How long a node that leaves waits for its tasks to end.
 const LEAVE: Duration = Duration::from_secs(10);
@@ -48,23 +60,23 @@ impl Node {
         self.join().await?;
         let services = &self.services;
         let service = services
-            .base
+            .handles
             .bus
             .serve(self.id(), gateway::answer(Arc::clone(services)))
             .await?;
         let (takeover, stop) = (Arc::clone(&services.takeover), self.stop.clone());
         let sweeping = move || Arc::clone(&takeover).keep_sweeping(stop.clone());
         self.services
-            .base
+            .handles
             .tasks
             .spawn(restarted("the sweeps", sweeping));
-        if services.base.view.is_alone() {
+        if services.handles.view.is_alone() {
             services.sidecars.are_none();
         } else {
             let node = Arc::clone(&self);
             let looking = move || Arc::clone(&node).keep_looking_for_sidecars();
             self.services
-                .base
+                .handles
                 .tasks
                 .spawn(restarted("the search for sidecars", looking));
         }
@@ -80,9 +92,9 @@ impl Node {
 
     async fn keep_looking_for_sidecars(self: Arc<Self>) {
         let changed = || {
-            let host = self.services.base.host.clone();
+            let host = self.services.handles.host.clone();
             self.services
-                .base
+                .handles
                 .tasks
                 .spawn(async move { host.tools_changed().await });
         };
@@ -92,7 +104,7 @@ impl Node {
     }
 
     pub fn id(&self) -> &NodeId {
-        self.services.base.view.id()
+        self.services.handles.view.id()
     }
 
     pub fn services(&self) -> &Services {
@@ -141,21 +153,128 @@ impl RunningNode {
         services.sessions.stop_waiting();
         services.takeover.drain(patience).await;
         node.stop.cancel();
-        services.base.host.close();
+        services.handles.host.close();
         let ended = async {
             services.takeover.release_idle().await;
-            services.base.host.shut_down().await;
+            services.handles.host.shut_down().await;
             service.stop().await;
-            services.base.tasks.close();
-            services.base.tasks.wait().await;
+            services.handles.tasks.close();
+            services.handles.tasks.wait().await;
         };
         if tokio::time::timeout(LEAVE, ended).await.is_err() {
             tracing::warn!("some work did not end in time; it ends with the process");
         }
         node.cluster.leave().await;
-        let _ = services.base.bus.flush(Duration::from_secs(1)).await;
-        services.base.store.close().await;
+        let _ = services.handles.bus.flush(Duration::from_secs(1)).await;
+        services.handles.store.close().await;
     }
+}
+
+struct NodeNotifier(Weak<Services>);
+
+impl PeerNotifier for NodeNotifier {
+    fn settled(&self, identity: &ActorIdentity, inputs: Vec<(InputId, Option<AgentId>)>) {
+        let Some(services) = self.0.upgrade() else {
+            return;
+        };
+        services.sessions.some_work_ended(&identity.session.id);
+        for (input, asker) in inputs {
+            services.sessions.waiters().settle(&input);
+            if let Some(asker) = asker.filter(|asker| !services.handles.host.has(asker)) {
+                let (session, sessions) =
+                    (identity.session.id.clone(), Arc::clone(&services.sessions));
+                services
+                    .handles
+                    .tasks
+                    .spawn(async move { sessions.tell_answered(&session, &asker, input).await });
+            }
+        }
+    }
+
+    fn wake(&self, identity: &ActorIdentity, agents: Vec<AgentId>) {
+        let Some(services) = self.0.upgrade() else {
+            return;
+        };
+        let (session, sessions) = (identity.session.id.clone(), Arc::clone(&services.sessions));
+        services.handles.tasks.spawn(async move {
+            for agent in agents {
+                sessions.wake(&session, &agent).await;
+            }
+        });
+    }
+
+    fn started(&self, hosting: &Hosting) {
+        if let Some(services) = self.0.upgrade() {
+            services.teams.agent_started(hosting);
+        }
+    }
+
+    fn gave_up(&self, session: &SessionId) {
+        if let Some(services) = self.0.upgrade() {
+            services.takeover.look_for_exits(session);
+        }
+    }
+
+    fn gone(&self, hosting: &Hosting) {
+        if let Some(services) = self.0.upgrade() {
+            services.teams.agent_gone(hosting);
+        }
+    }
+}
+
+#[async_trait]
+impl Vitals for Node {
+    fn gauges(&self) -> Gauges {
+        let here = self.services.handles.host.counts();
+        Gauges {
+            sessions: [here.active, here.sessions.saturating_sub(here.active)].map(count),
+            agents: [
+                here.running,
+                here.live.saturating_sub(here.running),
+                here.resting,
+                here.parked,
+            ]
+            .map(count),
+            inbox: count(here.queued),
+            heartbeat_age: self.services.handles.view.heartbeat_age(),
+        }
+    }
+
+    async fn unready(&self, patience: Duration) -> Vec<String> {
+        let mut causes = Vec::new();
+        if !self.services.handles.bus.is_connected() {
+            causes.push("NATS is away".to_owned());
+        }
+        if self.services.handles.view.is_suspended() {
+            causes.push(
+                "the node is suspended: its heartbeats do not come back, or it cannot write to the registry"
+                    .into(),
+            );
+        }
+        if self.services.handles.view.draining().is_cancelled() || self.stop.is_cancelled() {
+            causes.push("the node is draining".into());
+        }
+        match timeout(patience, self.services.handles.store.id()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "the store is not ready");
+                causes.push("the session store is away".into());
+            }
+            Err(_) => causes.push(format!(
+                "the session store does not answer within {} ms",
+                patience.as_millis()
+            )),
+        }
+        causes
+    }
+
+    async fn turns(&self, within: Duration) -> bool {
+        self.services.handles.host.turns(within).await
+    }
+}
+
+fn count(of: usize) -> u64 {
+    u64::try_from(of).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::{
-    base::Base,
+    handles::ServiceHandles,
     placement::{LocalNode, Placement},
     sessions::{Sessions, SessionsLimits},
     sidecar::Sidecars,
@@ -21,7 +21,7 @@ use planck_providers::Llm;
 
 /// The services of a node and the resources that they share.
 pub struct Services {
-    pub base: Base,
+    pub handles: ServiceHandles,
     pub models: Arc<Llm>,
     pub sidecars: Sidecars,
     pub library: Arc<TeamLibrary>,
@@ -46,7 +46,7 @@ pub struct ServicesSettings {
 impl Services {
     /// Builds the services. `registry` is `None` without a cluster.
     pub fn new(
-        base: Base,
+        handles: ServiceHandles,
         models: Arc<Llm>,
         sidecars: Sidecars,
         library: TeamLibrary,
@@ -54,11 +54,11 @@ impl Services {
         settings: ServicesSettings,
     ) -> Self {
         let library = Arc::new(library);
-        let teams = Arc::new(TeamRegistry::new(base.clone(), registry));
+        let teams = Arc::new(TeamRegistry::new(handles.clone(), registry));
         let placement = Arc::new(Placement::new(
-            base.clone(),
+            handles.clone(),
             LocalNode::new(
-                base.clone(),
+                handles.clone(),
                 Arc::clone(&models),
                 settings.name,
                 settings.labels,
@@ -67,13 +67,13 @@ impl Services {
             Arc::clone(&teams),
         ));
         let takeover = Arc::new(Takeover::new(
-            base.clone(),
+            handles.clone(),
             Arc::clone(&teams),
             Arc::clone(&placement),
             settings.takeover,
         ));
         let sessions = Arc::new(Sessions::new(
-            base.clone(),
+            handles.clone(),
             Arc::clone(&teams),
             Arc::clone(&placement),
             Arc::clone(&takeover),
@@ -81,7 +81,7 @@ impl Services {
             settings.sessions,
         ));
         Self {
-            base,
+            handles,
             models,
             sidecars,
             library,

@@ -2,12 +2,9 @@
 
 mod directory;
 mod discovery;
-mod info;
-mod names;
 
 mod call;
 mod compactor;
-pub mod plain;
 mod tool;
 
 #[cfg(any(test, feature = "fuzz"))]
@@ -22,13 +19,13 @@ use std::{
 use planck_common::{SidecarId, command::SidecarRow, subject::Prefix};
 use tokio::{sync::watch, time::Instant};
 
-pub use self::{
-    info::DefaultTimeouts,
-    tool::{RemoteTool, call_tool},
-};
+pub use self::tool::{RemoteTool, call_tool, plain_tools};
+pub use discovery::DefaultTimeouts;
 
-use self::{directory::Directory, info::SidecarOffer, names::assign_names};
+use self::directory::Directory;
 use crate::bus::Bus;
+use directory::assign_names;
+use discovery::SidecarOffer;
 use planck_toolbox::{Tool, ToolCatalogue};
 
 /// The maximum time to wait for the first search for sidecars. An agent waits if it may need a tool

@@ -15,45 +15,42 @@
 mod close;
 mod incarnation;
 mod leave;
-mod maintenance;
 mod session;
-mod session_locks;
-mod stop;
 
-#[cfg(test)]
-mod tests;
-
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-
-use planck_common::{
-    SessionId, Timestamp,
-    command::SessionState,
-    event::InputKind,
-    reply::{Code, Refusal},
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
-pub use session::Purpose;
-pub use session_locks::SessionGuard;
-
-use self::{
-    leave::DrainRequest,
-    maintenance::{Maintenance, UnfinishedClose},
-    session_locks::SessionLocks,
-};
-use crate::{
-    actor::host::MissingAgents, base::Base, placement::Placement, team_registry::TeamRegistry,
-};
+use leave::DrainRequest;
 use planck_cluster::{
     planted::{PlantedFault, is_planted},
     recovery::{self, SweepSchedule, SweepStep},
 };
+use planck_common::{
+    NodeId, SessionId, Timestamp,
+    command::SessionState,
+    event::InputKind,
+    reply::{Code, Refusal},
+};
 use planck_store::{SessionRecord, StoreError, Stray};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    actor::host::MissingAgents, handles::ServiceHandles, placement::Placement,
+    team_registry::TeamRegistry,
+};
+
+pub use session::Purpose;
 
 /// The service that takes sessions over, moves them to other nodes, and closes them.
 pub struct Takeover {
-    base: Base,
+    handles: ServiceHandles,
     teams: Arc<TeamRegistry>,
     placement: Arc<Placement>,
     settings: TakeoverSettings,
@@ -87,13 +84,13 @@ pub enum IfClosed<'a> {
 
 impl Takeover {
     pub fn new(
-        base: Base,
+        handles: ServiceHandles,
         teams: Arc<TeamRegistry>,
         placement: Arc<Placement>,
         settings: TakeoverSettings,
     ) -> Self {
         Self {
-            base,
+            handles,
             teams,
             placement,
             settings,
@@ -114,17 +111,21 @@ impl Takeover {
     pub async fn keep_sweeping(self: Arc<Self>, stop: CancellationToken) {
         let mut schedule = SweepSchedule::new(self.settings.sweep_every);
         while stop
-            .run_until_cancelled(self.base.view.until_sweep(schedule.pause(fastrand::f64())))
+            .run_until_cancelled(
+                self.handles
+                    .view
+                    .until_sweep(schedule.pause(fastrand::f64())),
+            )
             .await
             .is_some()
         {
-            self.base.host.park();
+            self.handles.host.park();
             let is_full = schedule.begin();
             if is_full {
-                self.base.host.may_miss_agents();
+                self.handles.host.may_miss_agents();
             }
             if let Err(refusal) = self.sweep(is_full).await {
-                self.base.host.may_miss_agents();
+                self.handles.host.may_miss_agents();
                 self.report(&refusal, "cannot sweep");
             }
             if let Some(age) = self.settings.retention
@@ -136,13 +137,13 @@ impl Takeover {
     }
 
     async fn sweep(&self, is_full: bool) -> Result<(), Refusal> {
-        if self.base.view.draining().is_cancelled() {
+        if self.handles.view.draining().is_cancelled() {
             return Ok(());
         }
-        let alive = self.base.view.liveness().alive();
+        let alive = self.handles.view.liveness().alive();
         let has_somebody_left = self.maintenance.has_somebody_left(&alive);
-        self.base.store.expire_waits().await?;
-        let mut strays = self.base.store.sweep(&alive).await?;
+        self.handles.store.expire_waits().await?;
+        let mut strays = self.handles.store.sweep(&alive).await?;
         if !is_planted(PlantedFault::UnreadUnswept) {
             self.wake_own(&strays).await;
         }
@@ -150,19 +151,21 @@ impl Takeover {
         if is_planted(PlantedFault::SweepBlind) {
             strays.clear();
         }
-        let held = match self.base.host.take_missing_agents() {
-            MissingAgents::InAnySession => self.base.store.held_by(self.base.view.id()).await?,
+        let held = match self.handles.host.take_missing_agents() {
+            MissingAgents::InAnySession => {
+                self.handles.store.held_by(self.handles.view.id()).await?
+            }
             MissingAgents::In(sessions) => {
                 let sessions: Vec<SessionId> = sessions.into_iter().collect();
-                self.base
+                self.handles
                     .store
-                    .held_in(self.base.view.id(), &sessions)
+                    .held_in(self.handles.view.id(), &sessions)
                     .await?
             }
         };
         let missing = held
             .into_iter()
-            .filter(|held| !self.base.host.has(&held.agent));
+            .filter(|held| !self.handles.host.has(&held.agent));
         let mut sessions: BTreeMap<SessionId, Vec<Stray>> = BTreeMap::new();
         for stray in strays.into_iter().chain(missing) {
             sessions
@@ -172,11 +175,11 @@ impl Takeover {
         }
         for (id, strays) in sessions {
             let looked_after = self.look_after(&id, &strays).await;
-            if self.base.host.is_closed() {
+            if self.handles.host.is_closed() {
                 return Ok(());
             }
             if let Err(refusal) = looked_after {
-                self.base.host.may_miss_agents_of(&id);
+                self.handles.host.may_miss_agents_of(&id);
                 self.report(&refusal, &format!("cannot take session {id} over"));
             }
         }
@@ -187,7 +190,7 @@ impl Takeover {
 
     /// Takes a session over or continues an interrupted close, if this node is the one to do that.
     async fn look_after(&self, id: &SessionId, strays: &[Stray]) -> Result<(), Refusal> {
-        let session = self.base.store.session(id).await?;
+        let session = self.handles.store.session(id).await?;
         let Some(session) = session.filter(|session| self.placement.sees(session)) else {
             return Ok(());
         };
@@ -212,10 +215,10 @@ impl Takeover {
     /// this one.
     async fn is_for_another_node(&self, session: &SessionRecord) -> Result<bool, Refusal> {
         let has_host = match &session.owner {
-            Some(owner) => self.base.view.is_alive(owner).await,
+            Some(owner) => self.handles.view.is_alive(owner).await,
             None => false,
         };
-        if has_host || self.base.view.is_alone() {
+        if has_host || self.handles.view.is_alone() {
             return Ok(false);
         }
         Ok(self.placement.better_node(session).await?.is_some())
@@ -234,10 +237,10 @@ impl Takeover {
         if_closed: IfClosed<'_>,
     ) -> Result<(), Refusal> {
         let guard = self.lock(session).await?;
-        let mut session = self.base.lookup.session(session).await?;
+        let mut session = self.handles.lookup.session(session).await?;
         if session.state == SessionState::Open && self.is_lost(&session).await {
             self.close_lost(&session, &guard).await?;
-            session = self.base.lookup.session(&session.id).await?;
+            session = self.handles.lookup.session(&session.id).await?;
         }
         let is_closed = session.state == SessionState::Closed;
         let may_open = match if_closed {
@@ -256,7 +259,7 @@ impl Takeover {
     async fn is_prompted(&self, strays: &[Stray]) -> Result<bool, StoreError> {
         for stray in strays.iter().filter(|stray| stray.node.is_none()) {
             let inputs = self
-                .base
+                .handles
                 .store
                 .open_inputs(&stray.session, &stray.agent)
                 .await?;
@@ -274,8 +277,8 @@ impl Takeover {
     /// suspended leaves this work to others, and the next sweep reads again what another node
     /// changed meanwhile.
     fn report(&self, refusal: &Refusal, what: &str) {
-        let leaves = self.base.host.is_closed() || self.base.view.draining().is_cancelled();
-        if leaves || self.base.view.is_suspended() || refusal.code == Code::StaleEpoch {
+        let leaves = self.handles.host.is_closed() || self.handles.view.draining().is_cancelled();
+        if leaves || self.handles.view.is_suspended() || refusal.code == Code::StaleEpoch {
             tracing::debug!(%refusal, "{what}");
         } else {
             tracing::warn!(%refusal, "{what}");
@@ -296,7 +299,7 @@ impl Takeover {
         if !self.maintenance.is_closing(id) {
             return Ok(());
         }
-        if let Some(session) = self.base.store.session(id).await? {
+        if let Some(session) = self.handles.store.session(id).await? {
             let is_closed = session.state == SessionState::Closed;
             if is_closed
                 && self.placement.session_host(&session).await?.is_none()
@@ -323,8 +326,8 @@ impl Takeover {
     async fn remove_expired(&self, age: Duration) -> Result<(), StoreError> {
         let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
         let before = Timestamp::from_millis(Timestamp::now().millis().saturating_sub(age));
-        for session in self.base.store.expired(before).await? {
-            match self.base.store.delete(&session).await {
+        for session in self.handles.store.expired(before).await? {
+            match self.handles.store.delete(&session).await {
                 Ok(removed) => {
                     tracing::info!(%session, agents = removed.agents, events = removed.events, "removed an old session")
                 }
@@ -340,9 +343,125 @@ impl Takeover {
     async fn wake_own(&self, strays: &[Stray]) {
         for stray in strays
             .iter()
-            .filter(|stray| self.base.host.has(&stray.agent))
+            .filter(|stray| self.handles.host.has(&stray.agent))
         {
-            let _ = self.base.host.look(&stray.agent).await;
+            let _ = self.handles.host.look(&stray.agent).await;
         }
     }
 }
+
+/// The unfinished work of this node.
+#[derive(Debug, Default)]
+struct Maintenance {
+    open: Mutex<Open>,
+    exit_reports: SessionLocks,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    /// The closes that began and are not complete.
+    closings: BTreeMap<SessionId, UnfinishedClose>,
+    /// The sessions in which ends of workers may not have been reported to the orchestrator.
+    exits: BTreeSet<SessionId>,
+    /// The nodes that were alive at the last sweep.
+    alive: BTreeSet<NodeId>,
+}
+
+/// A close that began on this node.
+#[derive(Debug, Clone)]
+struct UnfinishedClose {
+    pub reason: String,
+    /// Whether the session is closed because its node died. No client repeats such a close if it
+    /// fails before the session is recorded as closed.
+    pub is_lost: bool,
+}
+
+impl Maintenance {
+    /// Records that a close began.
+    fn closing(&self, session: &SessionId, close: UnfinishedClose) {
+        self.open().closings.insert(session.clone(), close);
+    }
+
+    /// Returns whether this node began to close the session and has not completed that.
+    fn is_closing(&self, session: &SessionId) -> bool {
+        self.open().closings.contains_key(session)
+    }
+
+    /// Returns whether this node began to close the session because its node died.
+    fn is_closing_lost(&self, session: &SessionId) -> bool {
+        let open = self.open();
+        let close = open.closings.get(session);
+        close.is_some_and(|close| close.is_lost)
+    }
+
+    /// Forgets a close that is complete, or that this node is not to continue.
+    fn closed(&self, session: &SessionId) {
+        self.open().closings.remove(session);
+    }
+
+    /// Returns the closes that are not complete.
+    fn closings(&self) -> BTreeMap<SessionId, UnfinishedClose> {
+        self.open().closings.clone()
+    }
+
+    /// Makes the next sweep check the session for unreported ends of workers.
+    fn look_for_exits(&self, session: &SessionId) {
+        self.open().exits.insert(session.clone());
+    }
+
+    fn take_exits(&self) -> BTreeSet<SessionId> {
+        std::mem::take(&mut self.open().exits)
+    }
+
+    /// Locks the reports of workers' ends to an orchestrator, so that each end is reported once.
+    async fn lock_exit_reports(&self, session: &SessionId) -> Result<SessionGuard, Refusal> {
+        self.exit_reports.lock(session).await
+    }
+
+    /// Records which nodes are alive. Returns whether a node that was alive at the previous call is
+    /// not alive any more.
+    fn has_somebody_left(&self, alive: &[NodeId]) -> bool {
+        let now: BTreeSet<NodeId> = alive.iter().cloned().collect();
+        let before = std::mem::replace(&mut self.open().alive, now.clone());
+        !before.is_subset(&now)
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long to wait for a lock. A close may hold it while processes end.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// The locks of the sessions in use on this node.
+#[derive(Debug, Default)]
+struct SessionLocks(Mutex<HashMap<SessionId, Arc<Semaphore>>>);
+
+/// Holds a session's lock until it is dropped.
+pub type SessionGuard = OwnedSemaphorePermit;
+
+impl SessionLocks {
+    /// Waits for the session's lock. Refuses if another operation holds it for too long.
+    async fn lock(&self, session: &SessionId) -> Result<SessionGuard, Refusal> {
+        match timeout(PATIENCE, self.of(session).acquire_owned()).await {
+            Ok(Ok(guard)) => Ok(guard),
+            Ok(Err(_)) | Err(_) => Err(Refusal::unavailable(format!(
+                "session {session} is being taken over or closed; ask again"
+            ))),
+        }
+    }
+
+    fn of(&self, session: &SessionId) -> Arc<Semaphore> {
+        let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+        Arc::clone(
+            locks
+                .entry(session.clone())
+                .or_insert_with(|| Arc::new(Semaphore::new(1))),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,13 +4,10 @@
 pub mod script;
 
 mod answer;
-mod frames;
 mod play;
 mod record;
-mod refusal;
 mod request;
 mod server;
-mod template;
 mod wire;
 
 pub use record::{RecordedRequest, Violation};

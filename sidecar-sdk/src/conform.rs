@@ -4,16 +4,12 @@
 mod checker;
 mod discovery;
 mod sample;
-mod wire;
 
 mod calls;
 mod compaction;
-mod mistakes;
-mod overlap;
 mod running;
 
 mod lifecycle;
-mod process;
 
 use std::time::Duration;
 
@@ -51,7 +47,7 @@ pub struct CheckPlan {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum CaseVerdict {
     Passed,
     Failed,
     Skipped,
@@ -63,14 +59,14 @@ pub struct Finding {
     pub case: &'static str,
     /// The tool or compactor that was checked, or empty if the finding is not about a certain one.
     pub on: String,
-    pub verdict: Verdict,
+    pub verdict: CaseVerdict,
     /// Why the case failed or was skipped, and what to do; empty if it passed.
     pub why: String,
 }
 
 /// The reason why the check could not start or continue.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum CheckError {
     #[error(transparent)]
     Connection(#[from] crate::Error),
     #[error("cannot communicate with NATS: {0}")]
@@ -163,7 +159,7 @@ impl Finding {
         Self {
             case,
             on: on.into(),
-            verdict: Verdict::Passed,
+            verdict: CaseVerdict::Passed,
             why: String::new(),
         }
     }
@@ -172,7 +168,7 @@ impl Finding {
         Self {
             case,
             on: on.into(),
-            verdict: Verdict::Failed,
+            verdict: CaseVerdict::Failed,
             why: why.into(),
         }
     }
@@ -181,7 +177,7 @@ impl Finding {
         Self {
             case,
             on: on.into(),
-            verdict: Verdict::Skipped,
+            verdict: CaseVerdict::Skipped,
             why: why.into(),
         }
     }
@@ -204,7 +200,7 @@ impl Finding {
 pub async fn run(
     plan: CheckPlan,
     tell: impl FnMut(&Finding) + Send,
-) -> Result<Vec<Finding>, Error> {
+) -> Result<Vec<Finding>, CheckError> {
     let mut report = CaseReport {
         tell,
         only: plan.only.clone(),
@@ -226,9 +222,9 @@ pub async fn run(
             }
         )+};
     }
-    cases!("unknown_fields" calls::unknown_fields, "bad_args" mistakes::bad_args, "malformed" mistakes::malformed);
-    cases!("stale_epoch" calls::stale_epoch, "large_answer" calls::large_answer, "concurrency" overlap::concurrency);
-    cases!("overlap" overlap::quick_beside_slow, "progress" running::progress, "cancel" running::cancel);
+    cases!("unknown_fields" calls::unknown_fields, "bad_args" calls::bad_args, "malformed" calls::malformed);
+    cases!("stale_epoch" calls::stale_epoch, "large_answer" calls::large_answer, "concurrency" running::concurrency);
+    cases!("overlap" running::quick_beside_slow, "progress" running::progress, "cancel" running::cancel);
     cases!("deadline" running::deadline, "in_progress" running::in_progress);
     cases!("compaction" compaction::long, "compaction_short" compaction::short);
     match child {

@@ -1,9 +1,17 @@
-//! The connection to NATS.
+//! The connection to NATS, and the check that a reply goes to an inbox.
 
-use std::{env, fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    env, fs,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use async_nats::{Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
-use planck_common::{inbox::InboxPrefix, subject::Prefix};
+use planck_common::{
+    inbox::{InboxPrefix, Refusals, ReplyRule},
+    subject::Prefix,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::Error;
@@ -242,4 +250,40 @@ fn reconnect_delay(attempts: usize) -> Duration {
         .saturating_mul(20)
         .min(250);
     Duration::from_millis(base + fastrand::u64(0..=base / 4 + 2))
+}
+
+/// The check that the reply to a request goes to an inbox. A sidecar may be allowed to publish to
+/// more subjects than its callers. On such a subject, its reply could act as a command to another
+/// program.
+pub struct ReplySubjectGuard {
+    rule: ReplyRule,
+    refusals: Mutex<Refusals>,
+}
+
+impl ReplySubjectGuard {
+    pub fn new(rule: ReplyRule) -> Self {
+        Self {
+            rule,
+            refusals: Mutex::default(),
+        }
+    }
+
+    /// Returns whether the reply to a request may go to a subject. Counts refusals, and logs them
+    /// at most once a minute.
+    pub fn admits(&self, request: &str, to: &str) -> bool {
+        let admitted = self.rule.admits(to);
+        if !admitted {
+            let to_log = self
+                .refusals
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .add(std::time::Instant::now());
+            if let Some(refused) = to_log {
+                tracing::warn!(
+                    "refused a request on {request:?}: its reply would go to {to:?}, which is no inbox ({refused} so far)"
+                );
+            }
+        }
+        admitted
+    }
 }

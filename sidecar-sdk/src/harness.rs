@@ -26,7 +26,7 @@ pub struct Harness {
 }
 
 /// A call that was prepared but not made.
-pub struct Call<'a> {
+pub struct HarnessCall<'a> {
     harness: &'a Harness,
     tool: String,
     request: Value,
@@ -56,16 +56,16 @@ impl Harness {
         self.request(tool, args).send().await.said
     }
 
-    /// Prepares a call. The methods of [`Call`] change its call id, agent id, epoch and deadline.
+    /// Prepares a call. The methods of [`HarnessCall`] change its call id, agent id, epoch and deadline.
     /// Arguments that are not JSON are sent as a JSON string.
-    pub fn request(&self, tool: &str, args: &str) -> Call<'_> {
+    pub fn request(&self, tool: &str, args: &str) -> HarnessCall<'_> {
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         let args = serde_json::from_str(args).unwrap_or_else(|_| Value::from(args));
         let request = json!({
             "v": 1, "call_id": format!("call-{number}"), "tool": tool, "args": args, "agent_id": "agent", "session_id": "session",
             "team_id": "team", "epoch": 1, "deadline_ms": 60_000,
         });
-        Call {
+        HarnessCall {
             harness: self,
             tool: tool.into(),
             request,
@@ -115,7 +115,7 @@ impl Harness {
     }
 }
 
-impl Call<'_> {
+impl HarnessCall<'_> {
     #[must_use]
     pub fn call_id(self, id: &str) -> Self {
         self.with("call_id", id.into())

@@ -47,13 +47,10 @@ pub mod tool;
 pub mod compactor;
 pub mod context;
 
-mod epochs;
 mod request_handler;
 
 pub mod connection;
-mod replies;
 mod serve;
-mod trace;
 
 pub mod harness;
 pub mod local;

@@ -1,7 +1,5 @@
-//! Serves a sidecar on NATS: takes requests, announces its start and end, and drains before it
-//! ends.
-
-mod answer;
+//! Serves a sidecar on NATS: takes requests and answers them, announces its start and end, and
+//! drains before it ends.
 
 use std::{
     future::Future,
@@ -18,19 +16,25 @@ use planck_common::{
     event::json,
     inbox::ReplyRule,
     service::{NO_MORE, Service, ServiceEndpoint, ServiceIdentity},
-    sidecar::{Cancel, Presence, PresenceKind, metadata},
+    sidecar::{
+        Cancel, CompactMessage, CompactReply, IN_PROGRESS, Presence, PresenceKind, ToolMessage,
+        ToolReply, metadata,
+    },
     subject::{self, Prefix, Topic},
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::Notify,
-    time::timeout,
+    sync::{Notify, mpsc},
+    time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 use crate::{
-    Connection, Error, Sidecar, compactor, replies::ReplyGuard, request_handler::RequestHandler,
+    Connection, Error, Sidecar, compactor,
+    connection::ReplySubjectGuard,
+    context::{self, REPORTS},
+    request_handler::RequestHandler,
 };
 
 /// How long to wait for the server's confirmation that it has handled earlier messages.
@@ -49,7 +53,7 @@ struct RunningSidecar {
     service: Mutex<Service>,
     tasks: TaskTracker,
     readers: TaskTracker,
-    replies: ReplyGuard,
+    replies: ReplySubjectGuard,
 }
 
 /// A tool or compactor that answers on a subject.
@@ -112,7 +116,7 @@ pub async fn serve(
         .into_iter()
         .chain([connection.inbox_prefix])
         .collect();
-    let replies = ReplyGuard::new(ReplyRule::new(connection.prefix.clone(), inboxes));
+    let replies = ReplySubjectGuard::new(ReplyRule::new(connection.prefix.clone(), inboxes));
     let instance = RunningSidecar {
         client,
         name,
@@ -349,5 +353,111 @@ impl RunningSidecar {
             self.client.request(self.client.new_inbox(), Bytes::new()),
         )
         .await;
+    }
+
+    /// Answers a request. Ignores a request without a reply subject, or with one that is not an
+    /// inbox.
+    async fn answer(&self, endpoint: usize, offer: &ServedEndpoint, message: Message) {
+        let Some(reply) = message
+            .reply
+            .filter(|reply| self.replies.admits(&message.subject, reply))
+        else {
+            return;
+        };
+        let began = Instant::now();
+        let traceparent = message
+            .headers
+            .as_ref()
+            .and_then(|headers| headers.get(context::TRACE_HEADER))
+            .map(ToString::to_string);
+        let (text, error) = match offer {
+            ServedEndpoint::Tool(name) => {
+                self.answer_tool(name, &message.payload, traceparent, &reply)
+                    .await
+            }
+            ServedEndpoint::Compactor(name) => {
+                self.answer_compaction(name, &message.payload, traceparent)
+                    .await
+            }
+        };
+        self.publish(reply, text).await;
+        self.service().count(endpoint, began.elapsed(), error);
+    }
+
+    /// Runs a tool and publishes its progress reports. Returns the reply, and the error in it if
+    /// there is one.
+    async fn answer_tool(
+        &self,
+        name: &str,
+        body: &[u8],
+        traceparent: Option<String>,
+        reply: &Subject,
+    ) -> (String, Option<String>) {
+        let (reports, mut heard) = mpsc::channel(REPORTS);
+        let tell = async |said| {
+            self.publish(
+                reply.clone(),
+                json(&ToolReply {
+                    v: PROTOCOL_VERSION,
+                    message: said,
+                }),
+            )
+            .await
+        };
+        let mut call = pin!(self.handler.tool(name, body, traceparent, reports));
+        let answer = loop {
+            tokio::select! {
+                biased;
+                Some(said) = heard.recv() => tell(said).await,
+                answer = &mut call => break answer,
+            }
+        };
+        while let Ok(said) = heard.try_recv() {
+            tell(said).await;
+        }
+        let text = json(&answer);
+        match (self.too_large(&text), answer.message) {
+            (Some(why), _) => (
+                json(&ToolReply {
+                    v: PROTOCOL_VERSION,
+                    message: ToolMessage::Error(why.clone()),
+                }),
+                Some(why),
+            ),
+            (None, ToolMessage::Error(error)) => (text, Some(error)),
+            (None, ToolMessage::InProgress) => (text, Some(IN_PROGRESS.into())),
+            (None, ToolMessage::Ok(_) | ToolMessage::Progress { .. }) => (text, None),
+        }
+    }
+
+    async fn answer_compaction(
+        &self,
+        name: &str,
+        body: &[u8],
+        traceparent: Option<String>,
+    ) -> (String, Option<String>) {
+        let answer = self.handler.compact(name, body, traceparent).await;
+        let text = json(&answer);
+        match (self.too_large(&text), answer.message) {
+            (Some(why), _) => (
+                json(&CompactReply {
+                    v: PROTOCOL_VERSION,
+                    message: CompactMessage::Error(why.clone()),
+                }),
+                Some(why),
+            ),
+            (None, CompactMessage::Error(error)) => (text, Some(error)),
+            (None, CompactMessage::Compact { .. } | CompactMessage::Skip(_)) => (text, None),
+        }
+    }
+
+    fn too_large(&self, text: &str) -> Option<String> {
+        let most = self.client.server_info().max_payload;
+        (text.len() > most).then(|| {
+            format!(
+                "the answer has {} bytes, and NATS carries at most {most}",
+                text.len()
+            )
+        })
     }
 }

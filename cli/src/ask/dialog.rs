@@ -7,10 +7,7 @@ use planck_common::{
 };
 use serde_json::value::RawValue;
 
-use super::{
-    keys::Key,
-    line::{LineInput, LineStep},
-};
+use super::line::{KeyPress, LineInput, LineStep};
 use crate::{
     permissions,
     render::{
@@ -31,12 +28,12 @@ pub struct Dialog {
     pub args: Option<Box<RawValue>>,
     /// The text of the last edit, if it is no JSON object.
     draft: Option<String>,
-    entry: Entry,
+    entry: EntryMode,
 }
 
 /// The meaning of the next keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Entry {
+enum EntryMode {
     /// A single key.
     OneKey,
     /// The reason for a denial.
@@ -47,7 +44,7 @@ enum Entry {
 
 /// The next step of the dialog, after some keys.
 #[derive(Debug)]
-pub enum Step {
+pub enum DialogStep {
     /// The prompt is drawn again.
     Prompt,
     /// This line is shown, and then the prompt.
@@ -67,8 +64,8 @@ impl Dialog {
     /// Returns the questions about a wait, or `None` if a person cannot answer it.
     pub fn of(wait: WaitRow, by: Option<String>) -> Option<Self> {
         let entry = match wait.kind {
-            WaitKind::Approval | WaitKind::Change => Entry::OneKey,
-            WaitKind::Question | WaitKind::Budget => Entry::Text(LineInput::default()),
+            WaitKind::Approval | WaitKind::Change => EntryMode::OneKey,
+            WaitKind::Question | WaitKind::Budget => EntryMode::Text(LineInput::default()),
             WaitKind::ClientTool => return None,
         };
         Some(Self {
@@ -82,25 +79,25 @@ impl Dialog {
 
     /// Handles keys that arrived together. Where one key decides, several at once are unclear, for
     /// example a pasted text. Only an Enter may follow the key.
-    pub fn press(&mut self, keys: &[Key]) -> Step {
-        if self.entry == Entry::OneKey {
+    pub fn press(&mut self, keys: &[KeyPress]) -> DialogStep {
+        if self.entry == EntryMode::OneKey {
             return match keys {
-                [] => Step::Prompt,
-                [Key::EndOfInput] => Step::Leave,
-                [Key::Char(key)] | [Key::Char(key), Key::Enter] => self.decide(*key),
+                [] => DialogStep::Prompt,
+                [KeyPress::EndOfInput] => DialogStep::Leave,
+                [KeyPress::Char(key)] | [KeyPress::Char(key), KeyPress::Enter] => self.decide(*key),
                 _ => self.unclear(),
             };
         }
         for key in keys {
             let step = self.typed(key);
-            if !matches!(step, Step::Prompt) {
+            if !matches!(step, DialogStep::Prompt) {
                 return step;
             }
         }
-        Step::Prompt
+        DialogStep::Prompt
     }
 
-    fn decide(&mut self, key: char) -> Step {
+    fn decide(&mut self, key: char) -> DialogStep {
         match key {
             'y' => self.send(WaitDecision::Allow, Parts::default()),
             'a' if self.covers_session() => {
@@ -114,13 +111,13 @@ impl Dialog {
                 )
             }
             'n' => {
-                self.entry = Entry::Reason(LineInput::default());
-                Step::Prompt
+                self.entry = EntryMode::Reason(LineInput::default());
+                DialogStep::Prompt
             }
             'e' if self.is_approval() => {
-                Step::Edit(self.draft.clone().unwrap_or_else(|| self.arguments()))
+                DialogStep::Edit(self.draft.clone().unwrap_or_else(|| self.arguments()))
             }
-            '?' => Step::Help,
+            '?' => DialogStep::Help,
             _ => self.unclear(),
         }
     }
@@ -138,60 +135,60 @@ impl Dialog {
     }
 
     /// Takes the arguments from an edited text.
-    pub fn edited(&mut self, text: &str) -> Step {
+    pub fn edited(&mut self, text: &str) -> DialogStep {
         let parsed = serde_json::from_str::<Box<RawValue>>(text.trim());
         let wrong = match parsed {
             Ok(args) if args.get().starts_with('{') => {
                 (self.args, self.draft) = (Some(args), None);
-                return Step::Request;
+                return DialogStep::Request;
             }
             Ok(_) => "the arguments must be a JSON object".to_owned(),
             Err(error) => format!("the arguments are no JSON: {error}"),
         };
         self.draft = Some(text.to_owned());
-        Step::Say(format!(
+        DialogStep::Say(format!(
             "{wrong}; e opens them again, and nothing is changed"
         ))
     }
 
-    fn typed(&mut self, key: &Key) -> Step {
-        let (Entry::Reason(line) | Entry::Text(line)) = &mut self.entry else {
-            return Step::Prompt;
+    fn typed(&mut self, key: &KeyPress) -> DialogStep {
+        let (EntryMode::Reason(line) | EntryMode::Text(line)) = &mut self.entry else {
+            return DialogStep::Prompt;
         };
         match line.apply(key) {
-            LineStep::Changed => return Step::Prompt,
+            LineStep::Changed => return DialogStep::Prompt,
             LineStep::Done => {}
             LineStep::EndOfInput => return self.end_of_input(),
         }
-        let is_text = matches!(self.entry, Entry::Text(_));
+        let is_text = matches!(self.entry, EntryMode::Text(_));
         let next = if is_text {
-            Entry::Text(LineInput::default())
+            EntryMode::Text(LineInput::default())
         } else {
-            Entry::OneKey
+            EntryMode::OneKey
         };
         match std::mem::replace(&mut self.entry, next) {
-            Entry::OneKey => Step::Prompt,
-            Entry::Reason(line) => self.deny(&line.text()),
-            Entry::Text(line) => self.answer(line.text().trim()),
+            EntryMode::OneKey => DialogStep::Prompt,
+            EntryMode::Reason(line) => self.deny(&line.text()),
+            EntryMode::Text(line) => self.answer(line.text().trim()),
         }
     }
 
     /// Handles Ctrl-D: it goes back to the question, or leaves if there is no text yet.
-    fn end_of_input(&mut self) -> Step {
+    fn end_of_input(&mut self) -> DialogStep {
         match &self.entry {
-            Entry::Text(line) if line.is_empty() => Step::Leave,
-            Entry::OneKey | Entry::Text(_) => Step::Prompt,
-            Entry::Reason(_) => {
-                self.entry = Entry::OneKey;
-                Step::Prompt
+            EntryMode::Text(line) if line.is_empty() => DialogStep::Leave,
+            EntryMode::OneKey | EntryMode::Text(_) => DialogStep::Prompt,
+            EntryMode::Reason(_) => {
+                self.entry = EntryMode::OneKey;
+                DialogStep::Prompt
             }
         }
     }
 
-    fn answer(&self, text: &str) -> Step {
+    fn answer(&self, text: &str) -> DialogStep {
         match (self.wait.kind, text) {
             (_, "") => self.unclear(),
-            (_, "?") => Step::Help,
+            (_, "?") => DialogStep::Help,
             (_, "deny") | (WaitKind::Budget, "n") => self.deny(""),
             (WaitKind::Budget, limit) => self.raise(limit),
             (
@@ -210,13 +207,13 @@ impl Dialog {
                             ..Parts::default()
                         },
                     ),
-                    Err(error) => Step::Say(error.to_string()),
+                    Err(error) => DialogStep::Say(error.to_string()),
                 }
             }
         }
     }
 
-    fn raise(&self, limit: &str) -> Step {
+    fn raise(&self, limit: &str) -> DialogStep {
         let number = limit
             .parse::<f64>()
             .ok()
@@ -231,14 +228,14 @@ impl Dialog {
                     ..Parts::default()
                 },
             ),
-            None => Step::Say(format!(
+            None => DialogStep::Say(format!(
                 "`{}` is no limit; type a number, such as 10, or n",
                 cut(limit, 40)
             )),
         }
     }
 
-    fn deny(&self, reason: &str) -> Step {
+    fn deny(&self, reason: &str) -> DialogStep {
         let reason = Some(reason.trim()).filter(|reason| !reason.is_empty());
         let reason = reason.map(Into::into);
         self.send(
@@ -250,9 +247,9 @@ impl Dialog {
         )
     }
 
-    fn send(&self, decision: WaitDecision, parts: Parts) -> Step {
+    fn send(&self, decision: WaitDecision, parts: Parts) -> DialogStep {
         let args = (decision == WaitDecision::Allow).then(|| self.args.clone());
-        Step::Send(Box::new(Answer {
+        DialogStep::Send(Box::new(Answer {
             wait: self.wait.id.clone(),
             decision,
             args: args.flatten(),
@@ -274,8 +271,8 @@ impl Dialog {
         self.wait.kind == WaitKind::Approval
     }
 
-    fn unclear(&self) -> Step {
-        Step::Say(match self.wait.kind {
+    fn unclear(&self) -> DialogStep {
+        DialogStep::Say(match self.wait.kind {
             WaitKind::Approval | WaitKind::Change => {
                 format!("press one of {}", self.keys().join(", "))
             }
@@ -335,10 +332,11 @@ impl Dialog {
     /// Draws the line at which the person types.
     pub fn prompt(&self, style: Style) -> Drawing {
         let label = match (&self.entry, self.wait.kind) {
-            (Entry::OneKey, _) => self.one_key_label(),
-            (Entry::Reason(_), _) => "why not? (Enter: no reason)".into(),
-            (Entry::Text(_), WaitKind::Budget) => "new limit, or n".into(),
-            (Entry::Text(_), _) => match self.wait.options.as_deref().unwrap_or_default().len() {
+            (EntryMode::OneKey, _) => self.one_key_label(),
+            (EntryMode::Reason(_), _) => "why not? (Enter: no reason)".into(),
+            (EntryMode::Text(_), WaitKind::Budget) => "new limit, or n".into(),
+            (EntryMode::Text(_), _) => match self.wait.options.as_deref().unwrap_or_default().len()
+            {
                 0 => "your answer".into(),
                 1 => "1, or your answer".into(),
                 count => format!("1–{count}, or your answer"),
@@ -348,8 +346,10 @@ impl Dialog {
         let room = style.width.saturating_sub(label.chars().count() + 1);
         let drawing = style.paint(Paint::Strong, &label);
         match &self.entry {
-            Entry::OneKey => drawing,
-            Entry::Reason(line) | Entry::Text(line) => drawing + line.draw(room, style.in_place),
+            EntryMode::OneKey => drawing,
+            EntryMode::Reason(line) | EntryMode::Text(line) => {
+                drawing + line.draw(room, style.in_place)
+            }
         }
     }
 

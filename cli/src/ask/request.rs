@@ -10,14 +10,14 @@ use serde_json::{Map, Value, value::RawValue};
 
 use crate::render::{
     Style,
-    diff::{self, FIRST_LINES, Mark, MarkedLine as Line},
+    diff::{self, FIRST_LINES, LineMark, MarkedLine as Line},
     style::{Paint, counted, one_line},
 };
 use planck_host::terminal::Drawing;
 
 /// The tool call that a request is about.
 #[derive(Debug, Deserialize)]
-struct CallRequest<'a> {
+struct RequestedCall<'a> {
     tool: String,
     #[serde(borrow)]
     args: &'a RawValue,
@@ -33,7 +33,7 @@ pub fn block(
     agent: Option<&str>,
     style: Style,
 ) -> Drawing {
-    let call: Option<CallRequest<'_>> = serde_json::from_str(wait.request.get()).ok();
+    let call: Option<RequestedCall<'_>> = serde_json::from_str(wait.request.get()).ok();
     let (head, why, lines) = match (wait.kind, &call) {
         (WaitKind::Approval | WaitKind::ClientTool, Some(call)) => {
             let args = args.unwrap_or(call.args);
@@ -68,7 +68,7 @@ pub fn block(
     }
     if hidden > 0 {
         let more = format!("… {} more; ? shows all", counted(hidden, "line"));
-        drawing += &draw(&(Mark::Note, more), style);
+        drawing += &draw(&(LineMark::Note, more), style);
     }
     drawing
 }
@@ -95,9 +95,9 @@ fn changes(wait: &WaitRow) -> Vec<Line> {
             ChangeKind::Changed => "changed",
             ChangeKind::Removed => "removed",
         };
-        let head = (Mark::Note, format!("{what}: {}", change.path));
+        let head = (LineMark::Note, format!("{what}: {}", change.path));
         let text = change.text.unwrap_or_default();
-        let text = text.lines().map(|line| (Mark::Added, line.to_owned()));
+        let text = text.lines().map(|line| (LineMark::Added, line.to_owned()));
         std::iter::once(head).chain(text).collect::<Vec<_>>()
     });
     lines.collect()
@@ -113,7 +113,7 @@ pub fn whole(wait: &WaitRow, args: Option<&RawValue>, style: Style) -> Drawing {
     let shown = args.map_or_else(|| text(&wait.request), text);
     shown
         .lines()
-        .map(|line| draw(&(Mark::Plain, line.into()), style))
+        .map(|line| draw(&(LineMark::Plain, line.into()), style))
         .collect()
 }
 
@@ -133,7 +133,9 @@ fn described(tool: &str, args: &RawValue) -> (String, Vec<Line>) {
         ("write", Some(path), _) => {
             let content = text("content").unwrap_or_default();
             let size = counted(content.lines().count(), "line");
-            let lines = content.lines().map(|line| (Mark::Added, line.to_owned()));
+            let lines = content
+                .lines()
+                .map(|line| (LineMark::Added, line.to_owned()));
             let rest = others(&args, &["path", "content"]);
             (format!("{path} · {size}"), lines.chain(rest).collect())
         }
@@ -152,19 +154,19 @@ fn others(args: &Map<String, Value>, shown: &[&str]) -> Vec<Line> {
         .filter(|(name, _)| !shown.contains(&name.as_str()));
     rest.flat_map(|(name, value)| match value {
         Value::String(text) if text.contains('\n') => {
-            let head = (Mark::Note, format!("{name}:"));
+            let head = (LineMark::Note, format!("{name}:"));
             std::iter::once(head).chain(plain(text)).collect()
         }
-        Value::String(text) => vec![(Mark::Plain, format!("{name}: {text}"))],
+        Value::String(text) => vec![(LineMark::Plain, format!("{name}: {text}"))],
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            vec![(Mark::Plain, format!("{name}: {value}"))]
+            vec![(LineMark::Plain, format!("{name}: {value}"))]
         }
     })
     .collect()
 }
 
 /// Returns the lines of a question after its first one, and the suggested answers.
-fn question(wait: &WaitRow, call: Option<&CallRequest<'_>>) -> Vec<Line> {
+fn question(wait: &WaitRow, call: Option<&RequestedCall<'_>>) -> Vec<Line> {
     let args =
         call.and_then(|call| serde_json::from_str::<Map<String, Value>>(call.args.get()).ok());
     let text = args
@@ -177,14 +179,14 @@ fn question(wait: &WaitRow, call: Option<&CallRequest<'_>>) -> Vec<Line> {
     let options = wait.options.iter().flatten().enumerate();
     lines.extend(options.map(|(at, option)| {
         let option = one_line(option, usize::MAX);
-        (Mark::Plain, format!("{}  {option}", at + 1))
+        (LineMark::Plain, format!("{}  {option}", at + 1))
     }));
     lines
 }
 
 fn plain(text: &str) -> Vec<Line> {
     text.lines()
-        .map(|line| (Mark::Plain, line.into()))
+        .map(|line| (LineMark::Plain, line.into()))
         .collect()
 }
 

@@ -25,7 +25,7 @@ const PUNCTUATION: &[char] = &['.', ',', ';', ':', '!', '?', ')'];
 
 /// A prompt with the files that it names.
 #[derive(Debug)]
-pub struct Content {
+pub struct PromptContent {
     pub parts: Vec<Part>,
     /// The words that look like the names of files and are none.
     pub missing: Vec<String>,
@@ -40,7 +40,7 @@ struct NamedFile<'a> {
 }
 
 /// Returns the parts of a prompt: its text, and the files that it names.
-pub fn content(dir: &Path, text: &str) -> Result<Content, UsageError> {
+pub fn content(dir: &Path, text: &str) -> Result<PromptContent, UsageError> {
     let (mut parts, mut missing) = (vec![Part::text(text)], Vec::new());
     let mut attached = BTreeSet::new();
     for file in named(text) {
@@ -66,7 +66,7 @@ pub fn content(dir: &Path, text: &str) -> Result<Content, UsageError> {
         }
         parts.push(part(name, &dir.join(name)).map_err(|why| refused(&why))?);
     }
-    Ok(Content { parts, missing })
+    Ok(PromptContent { parts, missing })
 }
 
 /// Returns the names after `@` at the beginning of words.
@@ -175,7 +175,7 @@ mod tests {
             "look at @a.txt, @a.txt @b.png @c.pdf @\"two words.txt\" and tell @somebody of @gone.txt.",
         )
         .unwrap();
-        let Content { parts, missing } = content;
+        let PromptContent { parts, missing } = content;
         assert_eq!(missing, ["gone.txt."]);
         let kinds: Vec<&str> = parts
             .iter()

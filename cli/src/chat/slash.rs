@@ -4,12 +4,12 @@
 use planck_common::{Seq, command::SessionInfo, similar::nearest};
 
 use crate::{
-    choose::PromptTarget,
+    choose::PromptedSession,
     model,
     output::{or_dash, say},
     permissions,
     render::{consumed, style::counted},
-    session::{agents, rename, rewind},
+    session::{agents, change, rename},
 };
 use planck_client::Client;
 
@@ -89,7 +89,11 @@ impl<'a> SlashCommand<'a> {
     }
 
     /// Performs the command. Returns `true` if the chat should end.
-    pub async fn perform(self, client: &Client, talk: &mut PromptTarget) -> anyhow::Result<bool> {
+    pub async fn perform(
+        self,
+        client: &Client,
+        talk: &mut PromptedSession,
+    ) -> anyhow::Result<bool> {
         match self {
             Self::Help => say(HELP)?,
             Self::Model(None) => {
@@ -118,11 +122,11 @@ impl<'a> SlashCommand<'a> {
                 aborted => say(&format!("aborted {}\n", counted(aborted, "agent")))?,
             },
             Self::Rewind(None) => {
-                rewind::list(client, &talk.id).await?;
+                change::list_messages(client, &talk.id).await?;
                 say("go back with /rewind MESSAGE\n")?;
             }
             Self::Rewind(Some(message)) => match message.parse::<Seq>() {
-                Ok(message) => rewind::to(client, &talk.id, message).await?,
+                Ok(message) => change::rewind_to(client, &talk.id, message).await?,
                 Err(_) => say(&format!(
                     "`{message}` is no message's number; /rewind lists them\n"
                 ))?,
@@ -146,7 +150,11 @@ impl<'a> SlashCommand<'a> {
     }
 }
 
-async fn change_model(client: &Client, talk: &mut PromptTarget, name: &str) -> anyhow::Result<()> {
+async fn change_model(
+    client: &Client,
+    talk: &mut PromptedSession,
+    name: &str,
+) -> anyhow::Result<()> {
     let models = client.models().await?.models;
     let change = model::choose(&models, &talk.model, name)?;
     talk.change_model(client, &change).await?;

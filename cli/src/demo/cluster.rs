@@ -16,10 +16,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{
-    child::Child,
-    front::DemoFront,
-    nats::Nats,
-    node::DemoNode,
+    processes::{Child, DemoFront, DemoNode, Nats},
     sidecar::{self, Python},
 };
 use planck_bus::{Bus, NatsBus, NatsOptions};

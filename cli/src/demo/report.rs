@@ -8,7 +8,7 @@ use planck_common::{
 };
 use tokio::process::Command;
 
-use super::{cluster::DemoCluster, node_failure::NodeFailure, sidecar};
+use super::{NodeFailure, cluster::DemoCluster, sidecar};
 use crate::render::{
     Style, consumed,
     style::{Paint, duration, one_line},

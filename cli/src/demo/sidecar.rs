@@ -16,7 +16,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::child::Child;
+use super::processes::Child;
 use planck_bus::Bus;
 
 /// The name of the sidecar's tool.

@@ -23,14 +23,14 @@ const MOST: usize = 400;
 
 /// The kind of a line of a change or of another request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mark {
+pub enum LineMark {
     Plain,
     Note,
     Removed,
     Added,
 }
 
-pub type MarkedLine = (Mark, String);
+pub type MarkedLine = (LineMark, String);
 
 /// Returns the hunks of the change from one text to another. A note stands between two of them.
 pub fn hunks(old: &str, new: &str) -> Vec<MarkedLine> {
@@ -38,14 +38,14 @@ pub fn hunks(old: &str, new: &str) -> Vec<MarkedLine> {
     let mut lines = Vec::new();
     for (at, group) in diff.grouped_ops(CONTEXT).iter().enumerate() {
         if at > 0 {
-            lines.push((Mark::Note, "⋯".to_owned()));
+            lines.push((LineMark::Note, "⋯".to_owned()));
         }
         let changes = group.iter().flat_map(|part| diff.iter_changes(part));
         lines.extend(changes.map(|change| {
             let mark = match change.tag() {
-                ChangeTag::Equal => Mark::Plain,
-                ChangeTag::Delete => Mark::Removed,
-                ChangeTag::Insert => Mark::Added,
+                ChangeTag::Equal => LineMark::Plain,
+                ChangeTag::Delete => LineMark::Removed,
+                ChangeTag::Insert => LineMark::Added,
             };
             let line = change.value().trim_end_matches(['\n', '\r']);
             (mark, line.to_owned())
@@ -70,13 +70,13 @@ pub fn below_its_call(lines: &[MarkedLine], style: Style) -> Drawing {
     if hidden > 0 {
         let more = format!("… {} more", counted(hidden, "line"));
         drawing += "\n";
-        drawing += &row(Mark::Note, &more, style);
+        drawing += &row(LineMark::Note, &more, style);
     }
     drawing
 }
 
 /// Draws a line on as many rows as it needs, so that a person who decides about it sees all of it.
-pub fn whole(mark: Mark, text: &str, style: Style) -> Drawing {
+pub fn whole(mark: LineMark, text: &str, style: Style) -> Drawing {
     let columns = style.width.saturating_sub(6).max(20);
     let rows = rows(&shown(text), columns);
     let rows = rows.iter().map(|text| row(mark, text, style) + "\n");
@@ -84,12 +84,12 @@ pub fn whole(mark: Mark, text: &str, style: Style) -> Drawing {
 }
 
 /// Draws a row with a bar at its left, so that it never looks like a line of Planck itself.
-fn row(mark: Mark, text: &str, style: Style) -> Drawing {
+fn row(mark: LineMark, text: &str, style: Style) -> Drawing {
     let (sign, paint) = match mark {
-        Mark::Plain => (" ", None),
-        Mark::Note => (" ", Some(Paint::Dim)),
-        Mark::Removed => ("-", Some(Paint::Bad)),
-        Mark::Added => ("+", Some(Paint::Good)),
+        LineMark::Plain => (" ", None),
+        LineMark::Note => (" ", Some(Paint::Dim)),
+        LineMark::Removed => ("-", Some(Paint::Bad)),
+        LineMark::Added => ("+", Some(Paint::Good)),
     };
     let row = format!("{sign} {text}");
     let bar = style.paint(Paint::Dim, "  │ ");

@@ -14,11 +14,10 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::{
     diff::{MarkedLine, below_its_call},
-    names::AgentNames,
-    running::RunningTool,
+    line::AgentNames,
     style::{Paint, Style, cut, duration, one_line},
     terminal_lock::OutputPiece,
-    tool,
+    tool::{self, RunningTool},
 };
 use planck_host::terminal::{Drawing, clean, clean_line};
 

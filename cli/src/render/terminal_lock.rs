@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use planck_common::{AgentId, CallId};
 
 use super::{
-    live_text::LiveText,
-    running::{RunningTool, RunningTools},
+    prose::LiveText,
     style::{Paint, RESET, Style},
+    tool::{RunningTool, RunningTools},
 };
 use planck_host::terminal::Drawing;
 
@@ -37,7 +37,7 @@ const WAITING: usize = 64 * 1024;
 
 /// The buffered output of the agents that have to wait.
 #[derive(Debug, Default)]
-struct Waiting {
+struct BufferedOutput {
     pieces: VecDeque<(AgentId, String, OutputPiece)>,
     bytes: usize,
 }
@@ -52,7 +52,7 @@ pub struct TerminalLock {
     agents: Vec<AgentId>,
     speaker: Option<AgentId>,
     holder: Option<AgentId>,
-    waiting: Waiting,
+    waiting: BufferedOutput,
     /// Shows the open text. If lines cannot be overwritten, it is `None`, and text is written as it
     /// arrives.
     live_text: Option<LiveText>,
@@ -73,7 +73,7 @@ impl TerminalLock {
             agents: Vec::new(),
             speaker: None,
             holder: None,
-            waiting: Waiting::default(),
+            waiting: BufferedOutput::default(),
             live_text: style.in_place.then(|| LiveText::new(style)),
             notices: Vec::new(),
             mid_line: false,

@@ -1,3 +1,4 @@
+use planck_client::FollowEvent;
 use planck_common::{
     AgentId, NodeId, SessionId, TeamId, Timestamp,
     envelope::{Envelope, EventPlace, RowPosition, Writer},
@@ -5,8 +6,7 @@ use planck_common::{
 };
 use serde_json::{Value, json};
 
-use super::{Screen, Style, style};
-use planck_client::FollowEvent;
+use super::{Screen, Style, style, *};
 
 /// A screen for events that are 500 ms apart.
 struct Stage {
@@ -500,4 +500,16 @@ fn numbers_are_formatted_for_people() {
         ["950 ms", "12.3 s", "4 m 05 s"]
     );
     assert_eq!(style::one_line("a\n  b\tc", 4), "a b…");
+}
+
+#[test]
+fn costs_are_written_without_the_digits_of_the_arithmetic() {
+    let sum: f64 = [0.000_334, 0.001].iter().sum::<f64>() + 3e-19;
+    for (cost_usd, written) in [(0.1 + 0.2, "0.3"), (sum, "0.001334"), (0.0, "0.0")] {
+        let usage = rounded(Usage {
+            cost_usd,
+            ..Usage::default()
+        });
+        assert_eq!(serde_json::to_string(&usage.cost_usd).unwrap(), written);
+    }
 }

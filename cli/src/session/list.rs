@@ -1,27 +1,26 @@
-//! The command `planck session ls`.
+//! The command `planck session ls`, and the description by which a person recognises a session.
 
 use std::cmp::Reverse;
 
 use clap::{Args, ValueEnum};
+use planck_client::Client;
 use planck_common::{
     Timestamp,
     command::{ListSessions, SessionActivity, SessionRow, SessionState},
 };
-
+use planck_node::config::Period;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::{
-    preview::{SessionPreview, ago},
-    show::state,
-};
+use super::state;
 use crate::{
     choose::every_session,
     exit::{Exit, UsageError},
     output::{Format, Output, Stream, json, say, table, warn},
-    render::Style,
+    render::{
+        Style,
+        style::{cut, one_line},
+    },
 };
-use planck_client::Client;
-use planck_node::config::Period;
 
 /// The number of sessions in one request.
 const PAGE: u32 = 500;
@@ -147,7 +146,7 @@ impl Ls {
 /// Formats sessions as a table in which a person finds one. On a terminal it is as wide as the
 /// terminal.
 fn table_of(rows: &[SessionRow]) -> String {
-    let previews: Vec<SessionPreview> = rows.iter().map(SessionPreview::of).collect();
+    let previews: Vec<SessionDescription> = rows.iter().map(SessionDescription::of).collect();
     let mut cells: Vec<Vec<String>> = rows.iter().zip(&previews).map(cells).collect();
     let widest = |at: usize| {
         let cells = cells.iter().filter_map(|row| row.get(at));
@@ -165,7 +164,7 @@ fn table_of(rows: &[SessionRow]) -> String {
     table(&COLUMNS, &cells)
 }
 
-fn cells((row, preview): (&SessionRow, &SessionPreview)) -> Vec<String> {
+fn cells((row, preview): (&SessionRow, &SessionDescription)) -> Vec<String> {
     let state = match row.activity {
         SessionActivity::Idle => state(row.state).into(),
         SessionActivity::Working => "working".into(),
@@ -208,6 +207,64 @@ fn fits(glob: &[u8], name: &[u8]) -> bool {
         .all(|rest| *rest == b'*')
 }
 
+/// The number of columns of a text that are kept.
+const OF_A_TEXT: usize = 200;
+
+/// A look at a session. A text that its row does not have is empty.
+#[derive(Debug, Clone, Default)]
+pub struct SessionDescription {
+    /// The title, or the first prompt of a session without one.
+    pub first: String,
+    /// The last line, or why the session failed.
+    pub last: String,
+    pub cost_usd: f64,
+}
+
+impl SessionDescription {
+    pub fn of(row: &SessionRow) -> Self {
+        let text = |text: Option<&String>| text.map(|text| one_line(text, OF_A_TEXT));
+        Self {
+            first: text(row.title.as_ref().or(row.first_prompt.as_ref())).unwrap_or_default(),
+            last: text(row.failure.as_ref().or(row.last_line.as_ref())).unwrap_or_default(),
+            cost_usd: row.cost_usd,
+        }
+    }
+
+    pub fn cost(&self) -> String {
+        match self.cost_usd {
+            cost if cost > 0.0 => format!("${cost:.2}"),
+            _ => "–".into(),
+        }
+    }
+
+    /// Returns both texts in this many columns, of which each gets half unless the other needs less.
+    pub fn words(&self, columns: usize) -> String {
+        const ARROW: &str = " → ";
+        if self.last.is_empty() {
+            return cut(&self.first, columns);
+        }
+        let room = columns.saturating_sub(ARROW.chars().count());
+        let lengths = [&self.first, &self.last].map(|text| text.chars().count());
+        let [first, last] = lengths.map(|length| length.min(room));
+        let first = first.min((room / 2).max(room - last));
+        format!(
+            "{}{ARROW}{}",
+            cut(&self.first, first),
+            cut(&self.last, room - first)
+        )
+    }
+}
+
+/// Formats how long ago a time is, in its largest unit.
+pub fn ago(at: Timestamp) -> String {
+    match Timestamp::now().millis_since(at) / 1_000 {
+        seconds @ 0..60 => format!("{seconds} s"),
+        seconds @ 60..3_600 => format!("{} min", seconds / 60),
+        seconds @ 3_600..86_400 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,5 +305,25 @@ mod tests {
             "2026-11-22T10:00:00.000Z"
         );
         assert!(since("yesterday").unwrap_err().contains("2h, 30d"));
+    }
+
+    #[test]
+    fn both_texts_share_the_columns() {
+        let words = |first: &str, last: &str, columns| {
+            let preview = SessionDescription {
+                first: first.into(),
+                last: last.into(),
+                cost_usd: 0.0,
+            };
+            preview.words(columns)
+        };
+        assert_eq!(words("count it", "", 6), "count…");
+        assert_eq!(words("count it", "Done.", 20), "count it → Done.");
+        assert_eq!(words("count all of it", "Done.", 17), "count al… → Done.");
+        assert_eq!(words("count", "It is all done.", 17), "count → It is al…");
+        assert_eq!(
+            words("count all of it", "It is all done.", 17),
+            "count … → It is …"
+        );
     }
 }

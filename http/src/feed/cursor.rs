@@ -11,7 +11,7 @@ use planck_common::{
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use super::{Feed, FeedEvent, FeedItem, Found, Standing};
+use super::{Feed, FeedEvent, FeedItem, FeedStanding, Found};
 use crate::problem::Problem;
 
 /// The number of events in one page of the log.
@@ -47,7 +47,7 @@ struct Passed {
 
 /// The part of an event that the cursor needs.
 #[derive(Deserialize)]
-struct Numbered {
+struct EventSeq {
     seq: Option<Seq>,
 }
 
@@ -82,9 +82,9 @@ impl Cursor {
         let mut changes = feed.changes.subscribe();
         loop {
             match &feed.state().standing {
-                Standing::Starting => {}
-                Standing::Following => break,
-                Standing::Ended(problem) => return Err(problem.clone()),
+                FeedStanding::Starting => {}
+                FeedStanding::Following => break,
+                FeedStanding::Ended(problem) => return Err(problem.clone()),
             }
             let stopped = |_| Problem::from(Refusal::unavailable("the front stops"));
             changes.changed().await.map_err(stopped)?;
@@ -168,7 +168,7 @@ impl Cursor {
             }
         };
         let item = |event: Box<serde_json::value::RawValue>| {
-            let seq = serde_json::from_str::<Numbered>(event.get()).ok()?.seq?;
+            let seq = serde_json::from_str::<EventSeq>(event.get()).ok()?.seq?;
             let event = FeedEvent::new(Some(seq), event.into());
             Some(FeedItem::Event(Arc::new(event)))
         };

@@ -24,7 +24,7 @@ fn delta(offset: usize, text: &str) -> FollowEvent {
 
 fn following(head: Seq) -> FeedState {
     FeedState {
-        standing: Standing::Following,
+        standing: FeedStanding::Following,
         head,
         whole_from: head + 1,
         ..FeedState::default()
@@ -146,7 +146,7 @@ fn after_a_rewind_the_log_says_what_is_hidden() {
 #[test]
 fn running_text_is_bounded() {
     let mut state = following(0);
-    let piece = "x".repeat(running::ROOM / 2 + 1);
+    let piece = "x".repeat(ROOM_FOR_TEXT / 2 + 1);
     state.take(delta(0, &piece));
     state.take(delta(piece.len(), &piece));
     assert_eq!(shown(state.find(None, 0, 0)), [piece]);

@@ -1,7 +1,7 @@
-//! The request of a client, the same for both wires, and how the content of messages is
-//! read.
+//! The request of a client, the same for both wires: the messages of the conversation, the headers,
+//! and how the content of messages is read.
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderName};
 use planck_common::{
     message::{MediaSource, Part},
     spec::ClientTool,
@@ -11,10 +11,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{
-    error::ApiError,
+    error::OpenAiError,
     ids::{ResponseId, ToolCallId},
 };
-use crate::until::Until;
+use crate::turn::Until;
 
 /// A request, as far as it does not depend on the wire.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct Ask {
     pub history: Vec<Said>,
     pub latest: Latest,
     pub tools: Vec<ClientTool>,
-    pub target: Target,
+    pub target: ContinuedSession,
     pub until: Until,
     pub origin: Origin,
     /// Sentences about what had no effect.
@@ -60,19 +60,19 @@ pub struct Said {
 #[derive(Debug)]
 pub enum Latest {
     Prompt(Vec<Part>),
-    Results(Vec<ToolResult>),
+    Results(Vec<ClientToolResult>),
 }
 
 /// The result of a call of a client's tool.
 #[derive(Debug)]
-pub struct ToolResult {
+pub struct ClientToolResult {
     pub id: ToolCallId,
     pub text: String,
 }
 
 /// The session that the request continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum ContinuedSession {
     /// The session whose turns are the history, or a new one.
     History,
     /// The session after this response.
@@ -171,7 +171,7 @@ impl Content {
     }
 
     /// Returns the content as parts of a prompt.
-    pub fn parts(self) -> Result<Vec<Part>, ApiError> {
+    pub fn parts(self) -> Result<Vec<Part>, OpenAiError> {
         match self {
             Self::Text(text) => Ok(vec![Part::text(text)]),
             Self::Parts(parts) => parts.into_iter().map(part).collect(),
@@ -191,7 +191,7 @@ pub fn marked(parts: &[Part]) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-fn part(part: ContentPart) -> Result<Part, ApiError> {
+fn part(part: ContentPart) -> Result<Part, OpenAiError> {
     match part.r#type.as_str() {
         "text" | "input_text" | "output_text" => {
             let text = part.text.ok_or_else(|| missing("text"))?;
@@ -213,7 +213,7 @@ fn part(part: ContentPart) -> Result<Part, ApiError> {
             let name = file.filename;
             Ok(Part::File { mime, name, source })
         }
-        other => Err(ApiError::parameter(
+        other => Err(OpenAiError::parameter(
             "content",
             format!(
                 "content of type `{}` cannot be sent to an agent; send text, images or files",
@@ -223,30 +223,30 @@ fn part(part: ContentPart) -> Result<Part, ApiError> {
     }
 }
 
-fn missing(field: &str) -> ApiError {
-    ApiError::parameter("content", format!("a part of the content has no `{field}`"))
+fn missing(field: &str) -> OpenAiError {
+    OpenAiError::parameter("content", format!("a part of the content has no `{field}`"))
 }
 
 /// Reads the address of an image or a file: its data, or where it is.
-fn media(url: &str, usual: &str) -> Result<(String, MediaSource), ApiError> {
+fn media(url: &str, usual: &str) -> Result<(String, MediaSource), OpenAiError> {
     if let Some(data) = url.strip_prefix("data:") {
         let read = data.split_once(";base64,");
         let (mime, data) = read.ok_or_else(|| {
-            ApiError::parameter(
+            OpenAiError::parameter(
                 "content",
                 "a `data:` address must be `data:TYPE;base64,DATA`",
             )
         })?;
         let source = MediaSource::Data(data.to_owned());
         return match source.fault() {
-            Some(fault) => Err(ApiError::parameter("content", fault)),
+            Some(fault) => Err(OpenAiError::parameter("content", fault)),
             None => Ok((mime.to_owned(), source)),
         };
     }
     if url.starts_with("https://") || url.starts_with("http://") {
         return Ok((usual.to_owned(), MediaSource::Url(url.to_owned())));
     }
-    Err(ApiError::parameter(
+    Err(OpenAiError::parameter(
         "content",
         "an image or a file needs an address that begins with `data:` or `https://`",
     ))
@@ -289,8 +289,157 @@ pub fn normal(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct ChatMessage {
+    pub role: String,
+    pub content: Option<Content>,
+    pub tool_call_id: Option<String>,
+}
+
+/// The messages of a request, by their meaning.
+pub struct ClientConversation {
+    pub instructions: Option<String>,
+    pub history: Vec<Said>,
+    pub latest: Latest,
+}
+
+/// The messages since the last answer.
+#[derive(Default)]
+struct UnansweredMessages {
+    text: Vec<String>,
+    parts: Vec<Part>,
+    results: Vec<ClientToolResult>,
+}
+
+/// Reads messages. `param` is the name of the parameter that has them.
+pub fn read_conversation(
+    messages: Vec<ChatMessage>,
+    param: &'static str,
+) -> Result<ClientConversation, OpenAiError> {
+    let mut instructions = Vec::new();
+    let mut history: Vec<Said> = Vec::new();
+    let mut pending = UnansweredMessages::default();
+    let last_answer = messages
+        .iter()
+        .rposition(|message| message.role == "assistant");
+    for (at, message) in messages.into_iter().enumerate() {
+        let is_new = last_answer.is_none_or(|last| at > last);
+        match message.role.as_str() {
+            "system" | "developer" => instructions.extend(message.content.map(|text| text.text())),
+            "user" => pending.user(message.content, is_new, param)?,
+            "assistant" => {
+                let text = message.content.map(|content| content.text());
+                answer(&mut history, &mut pending, text.unwrap_or_default());
+            }
+            "tool" if is_new => {
+                let id = message.tool_call_id.unwrap_or_default();
+                let id = ToolCallId::parse(&id)?;
+                let text = message.content.map(|content| content.text());
+                let text = text.unwrap_or_default();
+                pending.results.push(ClientToolResult { id, text });
+            }
+            // The agent has the results of earlier calls.
+            "tool" => {}
+            other => {
+                let other: String = other.chars().take(40).collect();
+                let text = format!("there is no role `{other}`");
+                return Err(OpenAiError::parameter(param, text));
+            }
+        }
+    }
+    let text = |texts: Vec<String>| (!texts.is_empty()).then(|| texts.join("\n\n"));
+    Ok(ClientConversation {
+        instructions: text(instructions).filter(|text| !text.trim().is_empty()),
+        history,
+        latest: pending.latest(param)?,
+    })
+}
+
+/// Adds an answer to the history. Several answers without a message of the user between them are
+/// one turn.
+fn answer(history: &mut Vec<Said>, pending: &mut UnansweredMessages, text: String) {
+    let user = std::mem::take(&mut pending.text).join("\n\n");
+    match history.last_mut().filter(|_| user.is_empty()) {
+        Some(last) if last.assistant.is_empty() => last.assistant = text,
+        Some(_) if text.is_empty() => {}
+        Some(last) => {
+            last.assistant.push_str("\n\n");
+            last.assistant.push_str(&text);
+        }
+        None => history.push(Said {
+            user,
+            assistant: text,
+        }),
+    }
+}
+
+impl UnansweredMessages {
+    fn user(
+        &mut self,
+        content: Option<Content>,
+        is_new: bool,
+        param: &'static str,
+    ) -> Result<(), OpenAiError> {
+        let Some(content) = content else {
+            return Err(OpenAiError::parameter(
+                param,
+                "a message of the user has no content",
+            ));
+        };
+        self.text.push(content.text());
+        if is_new {
+            if !self.parts.is_empty() {
+                self.parts.push(Part::text("\n\n"));
+            }
+            self.parts.extend(content.parts()?);
+        }
+        Ok(())
+    }
+
+    fn latest(self, param: &'static str) -> Result<Latest, OpenAiError> {
+        match (self.parts.is_empty(), self.results.is_empty()) {
+            (false, true) => Ok(Latest::Prompt(self.parts)),
+            (true, false) => Ok(Latest::Results(self.results)),
+            (true, true) => Err(OpenAiError::parameter(
+                param,
+                "the last message must be one of the user, or the result of a tool",
+            )),
+            (false, false) => Err(OpenAiError::parameter(
+                param,
+                "send the results of tools first, and the next message after the answer to them",
+            )),
+        }
+    }
+}
+
+/// Names what the client asks beside the conversation of a person, for example a title for it. A
+/// client whose template has no name for a request sends the header without a value.
+const TASK: HeaderName = HeaderName::from_static("x-planck-task");
+/// Says what happens to the turn if the client closes the connection.
+const ON_DISCONNECT: HeaderName = HeaderName::from_static("x-planck-on-disconnect");
+
+/// Returns the name of the task that a request is for, or `None` for a conversation.
+pub fn task(headers: &HeaderMap) -> Option<String> {
+    let name = headers.get(TASK)?.to_str().ok()?.trim();
+    (!name.is_empty()).then(|| name.chars().take(80).collect())
+}
+
+/// Returns whether the turn is aborted if the client closes the connection.
+pub fn aborts_on_disconnect(headers: &HeaderMap) -> Result<bool, OpenAiError> {
+    match headers.get(ON_DISCONNECT).map(|value| value.as_bytes()) {
+        None | Some(b"" | b"continue") => Ok(false),
+        Some(b"abort") => Ok(true),
+        Some(_) => Err(OpenAiError::parameter(
+            "x-planck-on-disconnect",
+            "the header `x-planck-on-disconnect` must be `abort` or `continue`",
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+
     use super::*;
 
     fn parts(json: &str) -> Result<String, String> {
@@ -373,6 +522,27 @@ mod tests {
             r#"[{}]"#,
         ] {
             assert!(parts(json).is_err(), "{json}");
+        }
+    }
+
+    #[test]
+    fn headers_say_what_the_wire_cannot() {
+        for (name, value, expected_task, aborts) in [
+            (
+                TASK,
+                "title_generation",
+                Some("title_generation"),
+                Some(false),
+            ),
+            (TASK, "", None, Some(false)),
+            (TASK, "  ", None, Some(false)),
+            (ON_DISCONNECT, "abort", None, Some(true)),
+            (ON_DISCONNECT, "continue", None, Some(false)),
+            (ON_DISCONNECT, "explode", None, None),
+        ] {
+            let headers = HeaderMap::from_iter([(name, HeaderValue::from_static(value))]);
+            assert_eq!(task(&headers).as_deref(), expected_task, "{headers:?}");
+            assert_eq!(aborts_on_disconnect(&headers).ok(), aborts, "{headers:?}");
         }
     }
 }

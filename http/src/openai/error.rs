@@ -13,7 +13,7 @@ use crate::problem::Problem;
 
 /// Why a request was refused, or why a turn failed.
 #[derive(Debug, Clone)]
-pub struct ApiError {
+pub struct OpenAiError {
     status: StatusCode,
     may_retry: bool,
     error: ErrorBody,
@@ -33,7 +33,7 @@ pub struct ErrorBody {
     pub code: Option<String>,
 }
 
-impl ApiError {
+impl OpenAiError {
     fn new(status: StatusCode, code: &str, message: impl Into<String>) -> Self {
         Self {
             status,
@@ -113,7 +113,7 @@ const fn kind(status: StatusCode) -> &'static str {
     }
 }
 
-impl From<Problem> for ApiError {
+impl From<Problem> for OpenAiError {
     fn from(problem: Problem) -> Self {
         Self {
             may_retry: problem.is_retryable(),
@@ -122,13 +122,13 @@ impl From<Problem> for ApiError {
     }
 }
 
-impl From<ClientError> for ApiError {
+impl From<ClientError> for OpenAiError {
     fn from(error: ClientError) -> Self {
         Problem::from(error).into()
     }
 }
 
-impl IntoResponse for ApiError {
+impl IntoResponse for OpenAiError {
     fn into_response(self) -> Response {
         let body = Json(self.reply());
         let mut response = (self.status, body).into_response();

@@ -6,7 +6,7 @@ use std::fmt;
 use planck_common::{CallId, InputId, Seq, SessionId};
 use sha2::{Digest as _, Sha256};
 
-use super::error::ApiError;
+use super::error::OpenAiError;
 
 const RESPONSE: &str = "resp_";
 const CALL: &str = "call_";
@@ -33,10 +33,10 @@ impl fmt::Display for ResponseId {
 }
 
 impl ResponseId {
-    pub fn parse(text: &str) -> Result<Self, ApiError> {
+    pub fn parse(text: &str) -> Result<Self, OpenAiError> {
         Self::read(text).ok_or_else(|| {
             let shown: String = text.chars().take(120).collect();
-            ApiError::not_found(format!("there is no response `{shown}`"))
+            OpenAiError::not_found(format!("there is no response `{shown}`"))
         })
     }
 
@@ -76,10 +76,10 @@ impl fmt::Display for ToolCallId {
 }
 
 impl ToolCallId {
-    pub fn parse(text: &str) -> Result<Self, ApiError> {
+    pub fn parse(text: &str) -> Result<Self, OpenAiError> {
         Self::read(text).ok_or_else(|| {
             let shown: String = text.chars().take(120).collect();
-            ApiError::not_found(format!(
+            OpenAiError::not_found(format!(
                 "there is no tool call `{shown}`; send the id that the tool call had"
             ))
         })

@@ -15,7 +15,7 @@ use planck_common::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::error::ApiError;
+use super::error::OpenAiError;
 use crate::{front::Front, problem::Problem};
 
 /// The id of one agent with the nodes' default model.
@@ -54,7 +54,7 @@ impl Model {
     }
 }
 
-pub async fn list(State(front): State<Arc<Front>>) -> Result<Json<ModelList>, ApiError> {
+pub async fn list(State(front): State<Arc<Front>>) -> Result<Json<ModelList>, OpenAiError> {
     Ok(Json(ModelList {
         object: "list",
         data: all(front.client()).await?,
@@ -64,14 +64,14 @@ pub async fn list(State(front): State<Arc<Front>>) -> Result<Json<ModelList>, Ap
 pub async fn find(
     State(front): State<Arc<Front>>,
     path: Result<Path<String>, axum::extract::rejection::PathRejection>,
-) -> Result<Json<Model>, ApiError> {
+) -> Result<Json<Model>, OpenAiError> {
     let Path(id) = path.map_err(|error| Problem::bad_request(error.body_text()))?;
     let known = all(front.client()).await?;
     let model = known.into_iter().find(|model| model.id == id);
     model.map(Json).ok_or_else(|| unknown(&id))
 }
 
-async fn all(client: &Client) -> Result<Vec<Model>, ApiError> {
+async fn all(client: &Client) -> Result<Vec<Model>, OpenAiError> {
     let (teams, models, nodes) = tokio::try_join!(client.teams(), client.models(), client.nodes())?;
     // The nodes know more models than those for whose providers they have keys.
     let providers: BTreeSet<_> = nodes
@@ -98,15 +98,15 @@ async fn all(client: &Client) -> Result<Vec<Model>, ApiError> {
     Ok(all)
 }
 
-fn unknown(id: &str) -> ApiError {
+fn unknown(id: &str) -> OpenAiError {
     let shown: String = id.chars().take(80).collect();
-    ApiError::not_found(format!(
+    OpenAiError::not_found(format!(
         "there is no model `{shown}`; `GET /openai/v1/models` lists the teams and models"
     ))
 }
 
 /// Returns the start of a session with a team, or with one agent.
-pub async fn start(client: &Client, model: &str) -> Result<Start, ApiError> {
+pub async fn start(client: &Client, model: &str) -> Result<Start, OpenAiError> {
     let teams = client.teams().await?.teams;
     let is_team = |team: &TeamRow| team.name == model;
     if teams.iter().any(is_team) {

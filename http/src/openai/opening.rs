@@ -2,7 +2,6 @@
 //! results.
 
 mod continuing;
-mod results;
 
 use planck_client::{Client, ClientError};
 use planck_common::{
@@ -13,18 +12,22 @@ use planck_common::{
 };
 use serde_json::Value;
 
-pub use results::find;
+pub use continuing::find;
 
 use super::{
-    ask::{Ask, Latest, Target, marked, normal},
-    error::ApiError,
-    history::{Fit, fit, transcript},
+    ask::{Ask, ContinuedSession, Latest, marked, normal},
+    error::OpenAiError,
+    history::{Fit, LoggedTurn, fit, transcript, turns_after},
     ids::{ResponseId, digest, session_of},
-    log::{LoggedTurn, turns_after},
     models,
     segment::{Beginning, Segment},
 };
-use crate::{front::Front, key::Caller, problem::Problem, turn::orchestrator, until::Until};
+use crate::{
+    front::Front,
+    key::Caller,
+    problem::Problem,
+    turn::{Until, orchestrator},
+};
 
 /// The maximum number of sessions that begin with the same prompt of the same client and are
 /// compared with a history.
@@ -36,7 +39,7 @@ const TASK: &str = "openai_task";
 
 /// A response that can be read.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedResponse {
     pub id: ResponseId,
     /// The log has at least this many events.
     pub head: Seq,
@@ -55,7 +58,7 @@ pub struct Opened {
     pub warnings: Vec<String>,
 }
 
-impl Opened {
+impl OpenedResponse {
     pub fn beginning(&self) -> Beginning {
         self.beginning.clone()
     }
@@ -63,7 +66,7 @@ impl Opened {
 
 /// A session, and the agent that clients talk to.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct KnownSession {
     pub id: SessionId,
     pub head: Seq,
     pub agent: AgentId,
@@ -76,13 +79,13 @@ pub struct Known {
     pub names: Vec<(AgentId, String)>,
 }
 
-impl TryFrom<SessionInfo> for Known {
-    type Error = ApiError;
+impl TryFrom<SessionInfo> for KnownSession {
+    type Error = OpenAiError;
 
-    fn try_from(info: SessionInfo) -> Result<Self, ApiError> {
+    fn try_from(info: SessionInfo) -> Result<Self, OpenAiError> {
         let agent = orchestrator(&info).map(|agent| agent.id.clone());
         let agent = agent.ok_or_else(|| {
-            ApiError::not_found(format!("session `{}` has no orchestrator", info.name))
+            OpenAiError::not_found(format!("session `{}` has no orchestrator", info.name))
         })?;
         let model = info.metadata.get(MODEL).and_then(Value::as_str);
         let names = info.agents.iter();
@@ -100,34 +103,40 @@ impl TryFrom<SessionInfo> for Known {
 }
 
 /// Reads a session, by id or name.
-pub async fn known(client: &Client, session: &str) -> Result<Known, ApiError> {
+pub async fn known(client: &Client, session: &str) -> Result<KnownSession, OpenAiError> {
     crate::body::id(session)?;
     client.session(session).await?.try_into()
 }
 
 /// Finds or starts the session of a request, gives it what is new, and opens the response.
-pub async fn open(front: &Front, caller: &Caller, ask: Ask) -> Result<(Opened, Segment), ApiError> {
+pub async fn open(
+    front: &Front,
+    caller: &Caller,
+    ask: Ask,
+) -> Result<(OpenedResponse, Segment), OpenAiError> {
     let until = ask.until;
     let opened = give(front, caller, ask).await?;
-    let opened = Opened { until, ..opened };
+    let opened = OpenedResponse { until, ..opened };
     let segment = Segment::open(front, &opened).await?;
     Ok((opened, segment))
 }
 
-async fn give(front: &Front, caller: &Caller, mut ask: Ask) -> Result<Opened, ApiError> {
+async fn give(front: &Front, caller: &Caller, mut ask: Ask) -> Result<OpenedResponse, OpenAiError> {
     let latest = std::mem::replace(&mut ask.latest, Latest::Prompt(Vec::new()));
     let parts = match latest {
         // The session of a task is deleted after the answer, so a task never continues a session.
         Latest::Results(_) if ask.origin.task.is_some() => {
-            return Err(ApiError::parameter(
+            return Err(OpenAiError::parameter(
                 "messages",
                 "a request with the header `x-planck-task` takes no results of calls; send them without that header",
             ));
         }
-        Latest::Results(results) => return results::send(front, caller, ask, results).await,
+        Latest::Results(results) => {
+            return continuing::send_results(front, caller, ask, results).await;
+        }
         Latest::Prompt(parts) => parts,
     };
-    let opening = Opening {
+    let opening = PendingPrompt {
         front,
         client: front.client(),
         caller,
@@ -139,14 +148,14 @@ async fn give(front: &Front, caller: &Caller, mut ask: Ask) -> Result<Opened, Ap
         return opening.start(None, None).await;
     }
     match opening.ask.target.clone() {
-        Target::Response(id) => opening.after_response(&id).await,
-        Target::Session { name, may_start } => opening.in_session(&name, may_start).await,
-        Target::History => opening.by_history().await,
+        ContinuedSession::Response(id) => opening.after_response(&id).await,
+        ContinuedSession::Session { name, may_start } => opening.in_session(&name, may_start).await,
+        ContinuedSession::History => opening.by_history().await,
     }
 }
 
 /// A prompt on its way to a session.
-struct Opening<'a> {
+struct PendingPrompt<'a> {
     front: &'a Front,
     client: &'a Client,
     caller: &'a Caller,
@@ -156,9 +165,9 @@ struct Opening<'a> {
     text: String,
 }
 
-impl Opening<'_> {
+impl PendingPrompt<'_> {
     /// Continues the session whose turns are the history that the client sent, or starts one.
-    async fn by_history(self) -> Result<Opened, ApiError> {
+    async fn by_history(self) -> Result<OpenedResponse, OpenAiError> {
         if let Some(key) = &self.ask.origin.idempotency_key {
             let id = session_of(self.caller.name.as_deref(), key);
             return self.start(Some(id), None).await;
@@ -177,7 +186,7 @@ impl Opening<'_> {
             .enumerate()
         {
             match session? {
-                Some(info) => sessions.push(Known::try_from(info)?),
+                Some(info) => sessions.push(KnownSession::try_from(info)?),
                 None => free = free.or(Some(at)),
             }
         }
@@ -224,7 +233,7 @@ impl Opening<'_> {
         mut self,
         session_id: Option<SessionId>,
         name: Option<SessionName>,
-    ) -> Result<Opened, ApiError> {
+    ) -> Result<OpenedResponse, OpenAiError> {
         let mut start = models::start(self.client, &self.ask.model).await?;
         let task = self.ask.origin.task.take();
         let is_task = task.is_some();
@@ -253,11 +262,11 @@ impl Opening<'_> {
             self.instruct(&instructions);
         }
         let opened = self.prompt(&session, 0).await?;
-        Ok(Opened { is_task, ..opened })
+        Ok(OpenedResponse { is_task, ..opened })
     }
 
     /// Starts a session. If its name is taken meanwhile, the node gives it another one.
-    async fn started(&self, mut start: Start) -> Result<SessionId, ApiError> {
+    async fn started(&self, mut start: Start) -> Result<SessionId, OpenAiError> {
         match self.client.start(start.clone()).await {
             Ok(started) => Ok(started.session_id),
             Err(ClientError::Refused(refusal))
@@ -276,7 +285,11 @@ impl Opening<'_> {
     }
 
     /// Sends the prompt. Its id is that of the place, so a place is continued once.
-    async fn prompt(mut self, session: &Known, place: Seq) -> Result<Opened, ApiError> {
+    async fn prompt(
+        mut self,
+        session: &KnownSession,
+        place: Seq,
+    ) -> Result<OpenedResponse, OpenAiError> {
         if let Some(instructions) = self
             .ask
             .instructions
@@ -307,8 +320,13 @@ impl Opening<'_> {
     }
 }
 
-fn opened(session: &Known, place: Seq, input: InputId, beginning: Beginning) -> Opened {
-    Opened {
+fn opened(
+    session: &KnownSession,
+    place: Seq,
+    input: InputId,
+    beginning: Beginning,
+) -> OpenedResponse {
+    OpenedResponse {
         id: ResponseId {
             session: session.id.clone(),
             place,
@@ -328,8 +346,11 @@ fn opened(session: &Known, place: Seq, input: InputId, beginning: Beginning) -> 
 }
 
 /// Returns the response that a turn is, from its beginning.
-fn attached(session: &Known, turn: Option<&LoggedTurn>) -> Result<Opened, ApiError> {
-    let turn = turn.ok_or_else(|| ApiError::not_found("the session has no turn"))?;
+fn attached(
+    session: &KnownSession,
+    turn: Option<&LoggedTurn>,
+) -> Result<OpenedResponse, OpenAiError> {
+    let turn = turn.ok_or_else(|| OpenAiError::not_found("the session has no turn"))?;
     Ok(opened(
         session,
         turn.place,
@@ -339,7 +360,7 @@ fn attached(session: &Known, turn: Option<&LoggedTurn>) -> Result<Opened, ApiErr
 }
 
 /// Returns the session of a reply, or `None` if there is none.
-fn found(reply: Result<SessionInfo, ClientError>) -> Result<Option<SessionInfo>, ApiError> {
+fn found(reply: Result<SessionInfo, ClientError>) -> Result<Option<SessionInfo>, OpenAiError> {
     match reply {
         Ok(info) => Ok(Some(info)),
         Err(ClientError::Refused(refusal)) if refusal.code == Code::NotFound => Ok(None),

@@ -1,12 +1,9 @@
-//! `/openai/v1/responses`: create a response, read it again, continue its stream, and cancel it.
+//! `/openai/v1/responses`: create a response, read it again, continue its stream, cancel it, and
+//! delete it.
 
-mod deletion;
-mod item;
+mod object;
 mod request;
 mod wire;
-
-#[cfg(test)]
-mod tests;
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,44 +13,45 @@ use axum::{
     http::request::Parts,
     response::{IntoResponse as _, Response},
 };
-use planck_common::event::json;
+use planck_common::{Seq, event::json};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use deletion::DeletedResponse;
-pub use request::ResponsesRequest;
-pub use wire::Response as ResponseObject;
+use wire::{Echo, NumberedEvent, ResponseWriter, rest};
 
 use super::{
-    Call,
-    error::ApiError,
+    OpenAiRequest,
+    error::OpenAiError,
+    history::{LoggedTurns, turn_after},
     ids::ResponseId,
-    now, opening,
+    now,
+    opening::{self, KnownSession, known},
     segment::{Segment, SegmentEvent},
     tell,
 };
 use crate::{
     front::Front,
-    key::Caller,
+    key::{Caller, Role},
     problem::Problem,
-    route::Argument,
-    sse::{self, Cut, EventSender, Frame},
-    until::{self, Until},
+    route::RouteArgument,
+    sse::{self, EventFrame, EventSender, StreamCut},
+    turn::{self, Until},
 };
-use wire::{Echo, Numbered, ResponseWriter, rest};
+
+pub use request::ResponsesRequest;
+pub use wire::Response as ResponseObject;
 
 /// How long aborted work may take to end.
 const ABORT: Duration = Duration::from_secs(30);
 
 pub async fn create(
     State(front): State<Arc<Front>>,
-    Call {
+    OpenAiRequest {
         caller,
         headers,
         body,
-    }: Call<ResponsesRequest>,
-) -> Result<Response, ApiError> {
+    }: OpenAiRequest<ResponsesRequest>,
+) -> Result<Response, OpenAiError> {
     let ask = body.ask(&headers)?;
     let (opened, mut segment) = opening::open(&front, &caller, ask).await?;
     let writer = ResponseWriter::new(&opened, now(), echo(&body, &opened.warnings));
@@ -94,7 +92,7 @@ fn echo(body: &ResponsesRequest, warnings: &[String]) -> Echo {
 async fn collected(
     mut segment: Segment,
     mut writer: ResponseWriter,
-) -> Result<ResponseObject, ApiError> {
+) -> Result<ResponseObject, OpenAiError> {
     while let Some(event) = segment.next().await? {
         if let Some(refusal) = event.refusal() {
             return Err(refusal);
@@ -108,7 +106,7 @@ async fn collected(
 async fn loaded(
     segment: &mut Segment,
     mut writer: ResponseWriter,
-) -> Result<ResponseWriter, ApiError> {
+) -> Result<ResponseWriter, OpenAiError> {
     for event in segment.load().await? {
         if let Some(refusal) = event.refusal() {
             return Err(refusal);
@@ -125,28 +123,28 @@ pub struct Named {
     until: Until,
 }
 
-impl Argument for Named {}
+impl RouteArgument for Named {}
 
 impl Named {
     /// Finds the response.
-    async fn opened(&self, front: &Front) -> Result<opening::Opened, ApiError> {
+    async fn opened(&self, front: &Front) -> Result<opening::OpenedResponse, OpenAiError> {
         let opened = opening::find(front, &self.id).await?;
         let until = self.until;
-        Ok(opening::Opened { until, ..opened })
+        Ok(opening::OpenedResponse { until, ..opened })
     }
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Named {
-    type Rejection = ApiError;
+    type Rejection = OpenAiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, OpenAiError> {
         let caller = Caller::from_request_parts(parts, state).await?;
         let path = Path::<String>::from_request_parts(parts, state).await;
         let Path(id) = path.map_err(|error| Problem::bad_request(error.body_text()))?;
         Ok(Self {
             id: ResponseId::parse(&id)?,
             caller,
-            until: until::read(&parts.headers)?,
+            until: turn::read_until(&parts.headers)?,
         })
     }
 }
@@ -162,7 +160,7 @@ pub async fn find(
     State(front): State<Arc<Front>>,
     named: Named,
     reading: Result<Query<Reading>, axum::extract::rejection::QueryRejection>,
-) -> Result<Response, ApiError> {
+) -> Result<Response, OpenAiError> {
     let Query(reading) = reading.map_err(|error| Problem::bad_request(error.body_text()))?;
     let opened = named.opened(&front).await?;
     let mut segment = Segment::open(&front, &opened).await?;
@@ -185,7 +183,7 @@ fn check_place(
     events: &[SegmentEvent],
     mut writer: ResponseWriter,
     after: Option<u64>,
-) -> Result<(), ApiError> {
+) -> Result<(), OpenAiError> {
     let mut last = writer.first().last().map_or(0, |event| event.number);
     for event in events {
         let written = writer.write(event.clone());
@@ -198,7 +196,7 @@ fn check_place(
         wire::unsaved(last)
     };
     match after {
-        Some(after) if after > most => Err(ApiError::parameter(
+        Some(after) if after > most => Err(OpenAiError::parameter(
             "starting_after",
             format!("`starting_after` is {after}, and the last event has the number {last}"),
         )),
@@ -206,7 +204,10 @@ fn check_place(
     }
 }
 
-pub async fn cancel(State(front): State<Arc<Front>>, named: Named) -> Result<Response, ApiError> {
+pub async fn cancel(
+    State(front): State<Arc<Front>>,
+    named: Named,
+) -> Result<Response, OpenAiError> {
     let opened = named.opened(&front).await?;
     let mut segment = Segment::open(&front, &opened).await?;
     segment.find().await?;
@@ -220,30 +221,30 @@ pub async fn cancel(State(front): State<Arc<Front>>, named: Named) -> Result<Res
     front.client().abort_session(session, input, reason).await?;
     let segment = Segment::open(&front, &opened).await?;
     let ended = tokio::time::timeout(ABORT, collected(segment, writer())).await;
-    let response = ended.map_err(|_| ApiError::late())??;
+    let response = ended.map_err(|_| OpenAiError::late())??;
     Ok(Json(response).into_response())
 }
 
 pub async fn delete(
     State(front): State<Arc<Front>>,
     Named { id, caller, .. }: Named,
-) -> Result<Json<DeletedResponse>, ApiError> {
-    deletion::delete(&front, &id, caller).await.map(Json)
+) -> Result<Json<DeletedResponse>, OpenAiError> {
+    delete_turn(&front, &id, caller).await.map(Json)
 }
 
 fn stream(front: &Front, segment: Segment, writer: ResponseWriter, after: Option<u64>) -> Response {
     sse::stream(front, move |events| async move {
-        if let Err(Cut::TooSlow) = pass_on(segment, writer, after, &events).await {
-            events.end(error(&ApiError::slow()));
+        if let Err(StreamCut::TooSlow) = pass_on(segment, writer, after, &events).await {
+            events.end(error(&OpenAiError::slow()));
         }
     })
 }
 
-fn error(error: &ApiError) -> Frame {
+fn error(error: &OpenAiError) -> EventFrame {
     let body = error.body();
     let event = serde_json::json!({"type": "error", "code": body.code, "message": body.message,
         "param": body.param, "sequence_number": 0});
-    Frame::named("error", &event.to_string())
+    EventFrame::named("error", &event.to_string())
 }
 
 async fn pass_on(
@@ -251,7 +252,7 @@ async fn pass_on(
     mut writer: ResponseWriter,
     after: Option<u64>,
     events: &EventSender,
-) -> Result<(), Cut> {
+) -> Result<(), StreamCut> {
     send(events, writer.first(), after).await?;
     loop {
         match events.wait_for(segment.next()).await? {
@@ -265,11 +266,99 @@ async fn pass_on(
     }
 }
 
-async fn send(events: &EventSender, written: Vec<Numbered>, after: Option<u64>) -> Result<(), Cut> {
-    for Numbered { event, .. } in written.into_iter().filter_map(|event| rest(event, after)) {
+async fn send(
+    events: &EventSender,
+    written: Vec<NumberedEvent>,
+    after: Option<u64>,
+) -> Result<(), StreamCut> {
+    for NumberedEvent { event, .. } in written.into_iter().filter_map(|event| rest(event, after)) {
         let name = event.get("type").and_then(Value::as_str);
         let name = name.unwrap_or_default().to_owned();
-        events.send(Frame::named(&name, &json(&event))).await?;
+        events.send(EventFrame::named(&name, &json(&event))).await?;
     }
     Ok(())
 }
+
+/// The answer to a deletion.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DeletedResponse {
+    id: String,
+    /// Always `response`.
+    object: &'static str,
+    deleted: bool,
+}
+
+/// The way in which a response is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Deletion {
+    /// The session is deleted with it.
+    Session,
+    /// The session is rewound to this message.
+    Rewind(Seq),
+}
+
+/// Deletes the turn of a response.
+async fn delete_turn(
+    front: &Front,
+    id: &ResponseId,
+    caller: Caller,
+) -> Result<DeletedResponse, OpenAiError> {
+    let client = front.client();
+    // The turn may have no such response, for example if it called no tools.
+    Segment::open(front, &opening::find(front, id).await?)
+        .await?
+        .find()
+        .await?;
+    let session = known(client, &id.session).await?;
+    let begun = turn_after(client, &session.id, &session.agent, id.place).await?;
+    let (_, turns) = begun.ok_or_else(|| not_started(id))?;
+    match deletion(id, &session, &turns, caller.role)? {
+        Deletion::Session => {
+            let reason = caller.reason(Some(format!("response `{id}` was deleted")));
+            client.delete(&session.id, reason).await?;
+        }
+        Deletion::Rewind(to) => {
+            client.rewind(&session.id, to, caller.author(None)).await?;
+        }
+    }
+    Ok(DeletedResponse {
+        id: id.to_string(),
+        object: "response",
+        deleted: true,
+    })
+}
+
+/// Decides how a response is deleted. `turns` are its turn and all later ones.
+fn deletion(
+    id: &ResponseId,
+    session: &KnownSession,
+    turns: &LoggedTurns,
+    role: Role,
+) -> Result<Deletion, OpenAiError> {
+    let [turn] = turns.turns.as_slice() else {
+        return Err(OpenAiError::conflict(
+            "response_not_latest",
+            format!(
+                "`{id}` is not the latest response of its session: delete the later ones first, or everything with `DELETE /v1/sessions/{}`",
+                session.id
+            ),
+        ));
+    };
+    // The place 0 is that of the first turn.
+    if id.place == 0 && session.is_own && role >= Role::Operate {
+        return Ok(Deletion::Session);
+    }
+    turn.message
+        .map(Deletion::Rewind)
+        .ok_or_else(|| not_started(id))
+}
+
+fn not_started(id: &ResponseId) -> OpenAiError {
+    OpenAiError::conflict(
+        "response_not_started",
+        format!("response `{id}` has not begun; wait until it has, and delete it then"),
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -8,12 +8,12 @@ use std::time::Duration;
 use planck_client::turn::TurnChoice;
 use planck_common::{CallId, Seq, Timestamp, usage::Usage};
 
-use super::{error::ApiError, opening::Opened};
+use super::{error::OpenAiError, opening::OpenedResponse};
 use crate::{
     feed::FeedItem,
     front::Front,
     problem::Problem,
-    turn::{Next, TurnSource},
+    turn::{TurnNews, TurnSource},
 };
 use state::SegmentState;
 
@@ -31,7 +31,7 @@ pub struct PiecePlace {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PieceKind {
+pub enum SegmentPieceKind {
     Text,
     Reasoning,
 }
@@ -42,7 +42,7 @@ pub enum SegmentEvent {
     /// The turn of the prompt began, or a later one of its work.
     Began { at: Timestamp },
     Piece {
-        kind: PieceKind,
+        kind: SegmentPieceKind,
         place: PiecePlace,
         text: String,
     },
@@ -90,12 +90,12 @@ pub enum EndKind {
 
 impl SegmentEvent {
     /// Returns why the request is refused, if it was sent at the same time as another one.
-    pub fn refusal(&self) -> Option<ApiError> {
+    pub fn refusal(&self) -> Option<OpenAiError> {
         match self {
             Self::End(SegmentEnd {
                 how: EndKind::Taken,
                 ..
-            }) => Some(ApiError::conflict(
+            }) => Some(OpenAiError::conflict(
                 "already_continued",
                 "another request continued the session at the same time; read it and send yours again",
             )),
@@ -128,7 +128,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    pub async fn open(front: &Front, opened: &Opened) -> Result<Self, ApiError> {
+    pub async fn open(front: &Front, opened: &OpenedResponse) -> Result<Self, OpenAiError> {
         let (session, place) = (&opened.id.session, opened.id.place);
         let choice = TurnChoice::Of(opened.input.clone());
         Ok(Self {
@@ -154,11 +154,11 @@ impl Segment {
 
     async fn step(&mut self) -> Result<(), Problem> {
         match self.source.next(&self.state.reader).await? {
-            Next::Item(item) => {
+            TurnNews::Item(item) => {
                 self.is_caught_up |= matches!(item, FeedItem::CaughtUp);
                 self.state.take(&item);
             }
-            Next::Over(outcome) => self.state.over(outcome.as_deref()),
+            TurnNews::Over(outcome) => self.state.over(outcome.as_deref()),
         }
         if self.state.reader.is_over() {
             self.source.done();
@@ -167,7 +167,7 @@ impl Segment {
     }
 
     /// Reads what has happened so far, until `is_enough` of the state.
-    async fn read(&mut self, is_enough: impl Fn(&SegmentState) -> bool) -> Result<(), ApiError> {
+    async fn read(&mut self, is_enough: impl Fn(&SegmentState) -> bool) -> Result<(), OpenAiError> {
         let reading = async {
             while !self.is_caught_up && !is_enough(&self.state) {
                 self.step().await?;
@@ -175,11 +175,11 @@ impl Segment {
             Ok::<_, Problem>(())
         };
         let read = tokio::time::timeout(PATIENCE, reading).await;
-        Ok(read.map_err(|_| ApiError::late())??)
+        Ok(read.map_err(|_| OpenAiError::late())??)
     }
 
     /// Reads what has happened so far, and returns it.
-    pub async fn load(&mut self) -> Result<Vec<SegmentEvent>, ApiError> {
+    pub async fn load(&mut self) -> Result<Vec<SegmentEvent>, OpenAiError> {
         self.read(SegmentState::is_over).await?;
         // Only the outcome says that no turn follows.
         let rest = async {
@@ -189,12 +189,12 @@ impl Segment {
             Ok::<_, Problem>(())
         };
         let read = tokio::time::timeout(PATIENCE, rest).await;
-        read.map_err(|_| ApiError::late())??;
+        read.map_err(|_| OpenAiError::late())??;
         Ok(self.state.queue.drain(..).collect())
     }
 
     /// Reads all that has happened in the work so far, whatever the segment.
-    pub async fn load_turn(&mut self) -> Result<(), ApiError> {
+    pub async fn load_turn(&mut self) -> Result<(), OpenAiError> {
         self.read(|state| state.reader.is_over()).await
     }
 
@@ -206,12 +206,12 @@ impl Segment {
     }
 
     /// Reads on until the place is known where the segment begins.
-    pub async fn find(&mut self) -> Result<Option<Seq>, ApiError> {
+    pub async fn find(&mut self) -> Result<Option<Seq>, OpenAiError> {
         self.read(SegmentState::is_found).await?;
         match (&self.state.beginning, self.state.is_found()) {
             (Beginning::Turn, _) => Ok(None),
             (Beginning::Reply(seq), true) => Ok(Some(*seq)),
-            (Beginning::Reply(_) | Beginning::Call(_), _) => Err(ApiError::not_found(
+            (Beginning::Reply(_) | Beginning::Call(_), _) => Err(OpenAiError::not_found(
                 "the session has no such response, or a rewind hid it",
             )),
         }

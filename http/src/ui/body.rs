@@ -1,16 +1,21 @@
 //! Reads the body of `POST /ui/chat`, as `DefaultChatTransport` of the npm package `ai` writes it.
 //! Of the client's history only the ids of the messages are used, and what the last message says.
 
+use std::collections::{HashMap, HashSet};
+
 use planck_common::{
-    SessionId,
+    CallId, SessionId,
+    command::{Answer, WaitRow},
     message::{MediaSource, Part},
     permission::PermissionMode,
     spec::ClientTool,
+    wait::{WaitDecision, WaitKind},
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
+use super::{chunks::Continued, ids};
 use crate::problem::Problem;
 
 /// The maximum number of messages.
@@ -54,7 +59,7 @@ struct UiMessage {
 
 /// A request of a chat.
 #[derive(Debug)]
-pub struct ChatRequest {
+pub struct UiRequest {
     pub chat: SessionId,
     pub start: StartFields,
     pub asks: Asks,
@@ -63,13 +68,13 @@ pub struct ChatRequest {
 /// The purpose of a request.
 #[derive(Debug)]
 pub enum Asks {
-    Prompt(UserMessage),
+    Prompt(PromptMessage),
     Answer(AnsweringMessage),
 }
 
 /// A message of the user.
 #[derive(Debug)]
-pub struct UserMessage {
+pub struct PromptMessage {
     pub id: String,
     pub content: Vec<Part>,
     /// Whether the message takes the place of an earlier one with the same id, or is to be answered
@@ -110,7 +115,7 @@ pub enum ToolState {
 
 impl ChatBody {
     /// Returns what the body asks for.
-    pub fn read(self) -> Result<ChatRequest, Problem> {
+    pub fn read(self) -> Result<UiRequest, Problem> {
         let chat = chat_id(&self.id)?;
         let is_again = is_again(self.trigger.as_deref())?;
         let mut messages = self.messages;
@@ -137,7 +142,7 @@ impl ChatBody {
                     .into_iter()
                     .filter(|message| message.role == "user");
                 let before: Vec<String> = before.map(|message| message.id).collect();
-                Asks::Prompt(UserMessage {
+                Asks::Prompt(PromptMessage {
                     content: content(&last.parts)?,
                     id: last.id,
                     replaces: is_again || is_edit,
@@ -155,7 +160,7 @@ impl ChatBody {
             }),
         };
         let start = self.start;
-        Ok(ChatRequest { chat, start, asks })
+        Ok(UiRequest { chat, start, asks })
     }
 }
 
@@ -308,6 +313,110 @@ fn call(part: &Value, is_latest: bool) -> Option<ToolPart> {
     })
 }
 
+/// Returns the answers to the open waits.
+pub fn answers(open: &[WaitRow], calls: &[ToolPart]) -> Result<Vec<Answer>, Problem> {
+    let answers = open.iter().filter_map(|wait| {
+        let call = calls.iter().find(|call| call.call == wait.id.as_str())?;
+        answer(wait, call).transpose()
+    });
+    answers.collect()
+}
+
+fn answer(wait: &WaitRow, call: &ToolPart) -> Result<Option<Answer>, Problem> {
+    let digest = match wait.kind {
+        WaitKind::Approval => approved_digest(wait, call)?,
+        WaitKind::Question | WaitKind::ClientTool | WaitKind::Budget | WaitKind::Change => None,
+    };
+    let (decision, value, reason) = match (wait.kind, &call.state) {
+        (WaitKind::Approval, ToolState::Approved { approved: true, .. }) => {
+            (WaitDecision::Allow, None, None)
+        }
+        (
+            _,
+            ToolState::Approved {
+                approved: false,
+                reason,
+            },
+        ) => (WaitDecision::Deny, None, reason.clone()),
+        (WaitKind::Question | WaitKind::ClientTool, ToolState::Output(output)) => {
+            (WaitDecision::Answer, raw(output), None)
+        }
+        (WaitKind::ClientTool, ToolState::Error(why)) => {
+            (WaitDecision::Error, None, Some(why.clone()))
+        }
+        (WaitKind::Question, ToolState::Error(why)) => {
+            (WaitDecision::Deny, None, Some(why.clone()))
+        }
+        // No other state is an answer, least of all an approval.
+        (
+            WaitKind::Approval | WaitKind::Budget | WaitKind::Change,
+            ToolState::Output(_) | ToolState::Error(_) | ToolState::Open,
+        )
+        | (
+            WaitKind::Question | WaitKind::ClientTool | WaitKind::Budget | WaitKind::Change,
+            ToolState::Approved { .. },
+        )
+        | (WaitKind::Question | WaitKind::ClientTool, ToolState::Open) => return Ok(None),
+    };
+    Ok(Some(Answer {
+        wait: wait.id.clone(),
+        decision,
+        args: None,
+        value,
+        reason,
+        scope: None,
+        digest,
+        by: None,
+    }))
+}
+
+/// Returns the digest of what the client has approved or denied.
+fn approved_digest(wait: &WaitRow, call: &ToolPart) -> Result<Option<String>, Problem> {
+    let ToolState::Approved { .. } = call.state else {
+        return Ok(None);
+    };
+    let id = call.approval.as_deref().unwrap_or_default();
+    match ids::approval(id) {
+        Some((call, digest)) if call == wait.id => Ok(Some(digest.to_owned())),
+        Some(_) | None => Err(Problem::bad_request(format!(
+            "the approval of call {} has an id that this front did not send",
+            wait.id
+        ))),
+    }
+}
+
+fn raw(value: &Value) -> Option<Box<RawValue>> {
+    serde_json::value::to_raw_value(value).ok()
+}
+
+/// Returns what the client already has of the turn. `answered` are the waits that it answers now. If
+/// there are none, it repeats a request, and has answered the calls of the last step.
+pub fn continued(answered: &[Answer], calls: &[ToolPart]) -> Option<Continued> {
+    let mut ids: HashSet<CallId> = answered.iter().map(|answer| answer.wait.clone()).collect();
+    if ids.is_empty() {
+        let latest = calls
+            .iter()
+            .filter(|call| call.is_latest && call.is_answered());
+        ids.extend(latest.filter_map(|call| CallId::parse(&call.call).ok()));
+    }
+    let approvals: HashMap<CallId, String> = calls
+        .iter()
+        .filter_map(|call| Some((CallId::parse(&call.call).ok()?, call.approval.clone()?)))
+        .collect();
+    (!ids.is_empty()).then_some(Continued {
+        answered: ids,
+        approvals,
+    })
+}
+
+impl ToolPart {
+    fn is_answered(&self) -> bool {
+        match self.state {
+            ToolState::Approved { .. } | ToolState::Output(_) | ToolState::Error(_) => true,
+            ToolState::Open => false,
+        }
+    }
+}
+
 #[cfg(test)]
-#[path = "body_tests.rs"]
 mod tests;

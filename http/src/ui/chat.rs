@@ -1,34 +1,34 @@
-//! Does what a chat asks for, and finds the turns that answer it.
+//! Does what a chat asks for, if that follows from what the client has seen of the log, and finds
+//! the turns that answer it.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use planck_client::{Client, ClientError, turn::TurnChoice};
 use planck_common::{
-    AgentId, Seq,
-    command::{Aborted, ListWaits, Prompt, SessionInfo, Start, WaitRow, WorkState},
+    AgentId, InputId, Seq, SessionId,
+    command::{Aborted, ListWaits, Prompt, ReadMessages, SessionInfo, Start, WaitRow, WorkState},
+    event::json,
+    message::{Message, MessageRole, Part},
     reply::Code,
     wait::WaitKind,
 };
 
 use super::{
-    answers,
-    body::{AnsweringMessage, Asks, ChatRequest, StartFields, UserMessage},
-    chunks::Encoder,
-    history::{self, Step},
+    body::{self, AnsweringMessage, Asks, PromptMessage, StartFields, UiRequest},
+    chunks::ChunkEncoder,
     ids,
 };
 use crate::{
     front::Front,
     key::Caller,
     problem::Problem,
-    turn::{self, Opening, Turn},
-    until::Until,
+    turn::{self, TurnOpening, TurnStream, Until},
 };
 
 /// An answer, and how it is written for the client.
-pub struct Reply {
-    pub turn: Turn,
-    pub encoder: Encoder,
+pub struct UiReply {
+    pub turn: TurnStream,
+    pub encoder: ChunkEncoder,
 }
 
 /// A session with the agent that the client talks to.
@@ -42,10 +42,10 @@ struct Chat<'a> {
 /// Performs a request.
 pub async fn perform(
     front: &Front,
-    request: ChatRequest,
+    request: UiRequest,
     caller: Caller,
     until: Until,
-) -> Result<Reply, Problem> {
+) -> Result<UiReply, Problem> {
     let known = find(front, &request.chat, until).await?;
     match (request.asks, known) {
         (Asks::Prompt(message), Some(chat)) => {
@@ -70,7 +70,7 @@ pub async fn resume(
     chat: &str,
     latest: bool,
     until: Until,
-) -> Result<Option<Reply>, Problem> {
+) -> Result<Option<UiReply>, Problem> {
     let Some(chat) = find(front, chat, until).await? else {
         return Ok(None);
     };
@@ -78,9 +78,9 @@ pub async fn resume(
         return Ok(None);
     };
     let (session, choice) = (&chat.session, TurnChoice::Number(number));
-    let turn = Turn::open(front, session, &chat.agent, choice, from, until).await?;
-    let encoder = Encoder::new(chat.session.id, None);
-    Ok(Some(Reply { turn, encoder }))
+    let turn = TurnStream::open(front, session, &chat.agent, choice, from, until).await?;
+    let encoder = ChunkEncoder::new(chat.session.id, None);
+    Ok(Some(UiReply { turn, encoder }))
 }
 
 /// Aborts the work of the latest message of a chat.
@@ -108,7 +108,7 @@ async fn find<'a>(front: &'a Front, chat: &str, until: Until) -> Result<Option<C
     }
 }
 
-pub fn no_chat(chat: &str) -> Problem {
+fn no_chat(chat: &str) -> Problem {
     Problem::not_found(format!("there is no chat `{chat}`"))
 }
 
@@ -178,7 +178,7 @@ impl<'a> Chat<'a> {
     }
 
     /// Returns the turn with which the latest message begins.
-    async fn latest(&self) -> Result<Option<Opening>, Problem> {
+    async fn latest(&self) -> Result<Option<TurnOpening>, Problem> {
         let (client, session, agent) = (self.client(), &self.session, &self.agent);
         let number = client.agent(agent).await?.turn;
         if number == 0 {
@@ -188,7 +188,7 @@ impl<'a> Chat<'a> {
     }
 
     /// Returns whether other agents still work for a message.
-    async fn is_open(&self, opening: &Opening) -> Result<bool, Problem> {
+    async fn is_open(&self, opening: &TurnOpening) -> Result<bool, Problem> {
         let Some(prompt) = opening
             .prompt
             .as_ref()
@@ -241,13 +241,13 @@ impl<'a> Chat<'a> {
         )))
     }
 
-    async fn prompt(self, message: UserMessage, by: Option<String>) -> Result<Reply, Problem> {
-        let saved = history::saved_prompts(self.client(), &self.session.id, &self.agent).await?;
+    async fn prompt(self, message: PromptMessage, by: Option<String>) -> Result<UiReply, Problem> {
+        let saved = saved_prompts(self.client(), &self.session.id, &self.agent).await?;
         let base = ids::base(&message.id);
-        let id = match history::decide(&saved, &message)? {
-            Step::Attach(id) => Some(id),
-            Step::Send => ids::of_prompt(&base, None),
-            Step::Rewind(to) => {
+        let id = match decide(&saved, &message)? {
+            PromptStep::Attach(id) => Some(id),
+            PromptStep::Send => ids::of_prompt(&base, None),
+            PromptStep::Rewind(to) => {
                 self.client()
                     .rewind(&self.session.id, to, by.clone())
                     .await?;
@@ -259,10 +259,10 @@ impl<'a> Chat<'a> {
 
     async fn send(
         self,
-        message: UserMessage,
+        message: PromptMessage,
         id: Option<planck_common::InputId>,
         by: Option<String>,
-    ) -> Result<Reply, Problem> {
+    ) -> Result<UiReply, Problem> {
         let prompt = Prompt {
             content: Some(message.content),
             prompt_id: id,
@@ -275,18 +275,18 @@ impl<'a> Chat<'a> {
         let choice = TurnChoice::Of(accepted.prompt_id);
         let from = accepted.seq + 1;
         let (session, agent, until) = (&self.session, &self.agent, self.until);
-        let turn = Turn::open(self.front, session, agent, choice, from, until).await?;
-        let encoder = Encoder::new(self.session.id, None);
-        Ok(Reply { turn, encoder })
+        let turn = TurnStream::open(self.front, session, agent, choice, from, until).await?;
+        let encoder = ChunkEncoder::new(self.session.id, None);
+        Ok(UiReply { turn, encoder })
     }
 
     async fn answer(
         self,
         message: &AnsweringMessage,
         by: Option<String>,
-    ) -> Result<Reply, Problem> {
+    ) -> Result<UiReply, Problem> {
         let open = self.open_waits().await?;
-        let answers = answers::answers(&open, &message.calls)?;
+        let answers = body::answers(&open, &message.calls)?;
         if let (true, Some(wait)) = (answers.is_empty(), open.first()) {
             return Err(Problem::conflict(format!(
                 "the message answers nothing that the chat waits for, such as `{}` (call {})",
@@ -303,12 +303,12 @@ impl<'a> Chat<'a> {
                 Err(error) => self.check_decided(&answer, error).await?,
             }
         }
-        let continued = answers::continued(&answers, &message.calls).ok_or_else(|| {
+        let continued = body::continued(&answers, &message.calls).ok_or_else(|| {
             Problem::conflict("the message answers nothing that the chat waits for")
         })?;
         let turn = self.turn_of(&message.id).await?;
-        let encoder = Encoder::new(self.session.id, Some(continued));
-        Ok(Reply { turn, encoder })
+        let encoder = ChunkEncoder::new(self.session.id, Some(continued));
+        Ok(UiReply { turn, encoder })
     }
 
     /// Passes over the refusal of an answer because another client was first, since the stream shows
@@ -329,7 +329,7 @@ impl<'a> Chat<'a> {
 
     /// Opens the stream of the turns behind a message of the assistant, from the turn with which the
     /// message begins. Fails with a conflict if the chat has no such turn.
-    async fn turn_of(&self, message: &str) -> Result<Turn, Problem> {
+    async fn turn_of(&self, message: &str) -> Result<TurnStream, Problem> {
         let (client, session) = (self.client(), &self.session);
         let latest = client.agent(&self.agent).await?.turn;
         let number = ids::turn_of(&session.id, message).filter(|turn| (1..=latest).contains(turn));
@@ -339,6 +339,211 @@ impl<'a> Chat<'a> {
         let head = session.head;
         let from = turn::place_of(client, &session.id, &self.agent, number, head).await?;
         let choice = TurnChoice::Number(number);
-        Turn::open(self.front, session, &self.agent, choice, from, self.until).await
+        TurnStream::open(self.front, session, &self.agent, choice, from, self.until).await
+    }
+}
+
+/// The maximum number of pages of messages that are compared. Older ones are taken as they are.
+const PAGES: usize = 8;
+/// The number of messages in a page.
+const PAGE: u32 = 200;
+
+/// A prompt in the log that no rewind hid.
+#[derive(Debug, Clone)]
+struct SavedPrompt {
+    id: InputId,
+    /// The number of its message.
+    seq: Seq,
+    content: Vec<Part>,
+}
+
+/// The way in which a message of the user becomes a prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum PromptStep {
+    /// The message was sent before, as this prompt.
+    Attach(InputId),
+    Send,
+    /// The session is rewound to this message first.
+    Rewind(Seq),
+}
+
+/// Reads the latest prompts of an agent, oldest first.
+async fn saved_prompts(
+    client: &Client,
+    session: &SessionId,
+    agent: &AgentId,
+) -> Result<Vec<SavedPrompt>, ClientError> {
+    let mut pages = Vec::new();
+    let mut before = None;
+    for _ in 0..PAGES {
+        let read = ReadMessages {
+            agent: Some(agent.to_string()),
+            before,
+            limit: Some(PAGE),
+        };
+        let page = client.messages(session, &read).await?;
+        let messages = page.messages.iter();
+        let messages = messages.filter_map(|message| serde_json::from_str(message.get()).ok());
+        pages.push(messages.flat_map(prompts).collect::<Vec<_>>());
+        before = page.before;
+        if before.is_none() {
+            break;
+        }
+    }
+    Ok(pages.into_iter().rev().flatten().collect())
+}
+
+fn prompts(message: Message) -> Vec<SavedPrompt> {
+    // Clients do not have the messages that agents send to each other.
+    if message.role != MessageRole::User || message.metadata.from.is_some() {
+        return Vec::new();
+    }
+    let (seq, content) = (message.id, message.content);
+    let ids = message.metadata.inputs.into_iter();
+    ids.map(|id| SavedPrompt {
+        id,
+        seq,
+        content: content.clone(),
+    })
+    .collect()
+}
+
+/// Decides what is to be done with a message of the user.
+fn decide(saved: &[SavedPrompt], message: &PromptMessage) -> Result<PromptStep, Problem> {
+    let base = ids::base(&message.id);
+    let known = saved
+        .iter()
+        .position(|prompt| ids::base_of(&prompt.id) == base);
+    let known = known.and_then(|at| Some((saved.get(..at)?, saved.get(at)?)));
+    match known {
+        Some((before, prompt)) if message.replaces => {
+            compare(before, message)?;
+            Ok(PromptStep::Rewind(prompt.seq))
+        }
+        Some((_, prompt)) if json(&prompt.content) == json(&message.content) => {
+            Ok(PromptStep::Attach(prompt.id.clone()))
+        }
+        Some(_) => Err(Problem::conflict(format!(
+            "the message `{}` was sent before with other content; to replace it, send its id as \
+             `messageId`",
+            message.id
+        ))),
+        None => {
+            compare(saved, message)?;
+            Ok(PromptStep::Send)
+        }
+    }
+}
+
+/// Checks that the client has seen the prompts, in their order. Its history may begin later than the
+/// log, because a client loads only the latest messages. A message that the client has and the log
+/// has not was never accepted, so nothing depends on it.
+fn compare(saved: &[SavedPrompt], message: &PromptMessage) -> Result<(), Problem> {
+    let Some(before) = &message.before else {
+        return Ok(());
+    };
+    let before: Vec<String> = before.iter().map(|id| ids::base(id)).collect();
+    let known: HashSet<&str> = before.iter().map(String::as_str).collect();
+    let is_known = |prompt: &SavedPrompt| known.contains(ids::base_of(&prompt.id));
+    let begin = saved.iter().position(is_known).unwrap_or_default();
+    let mut seen = before.iter();
+    let unseen = saved
+        .iter()
+        .skip(begin)
+        .find(|prompt| !seen.any(|id| id == ids::base_of(&prompt.id)));
+    match unseen {
+        None => Ok(()),
+        Some(prompt) => Err(Problem::conflict(format!(
+            "the history is not that of this chat: it lacks the message `{}`, which was sent \
+             meanwhile; load the chat again, or send an earlier message's id as `messageId` to \
+             continue from there",
+            ids::base_of(&prompt.id)
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn saved(ids: &[&str]) -> Vec<SavedPrompt> {
+        let prompts = ids.iter().zip(1..).map(|(id, at)| SavedPrompt {
+            id: InputId::parse(id).unwrap(),
+            seq: at * 10,
+            content: vec![Part::text(ids::base_of(id))],
+        });
+        prompts.collect()
+    }
+
+    fn message(id: &str, text: &str, before: Option<&[&str]>, replaces: bool) -> PromptMessage {
+        PromptMessage {
+            id: id.into(),
+            content: vec![Part::text(text)],
+            replaces,
+            before: before.map(|ids| ids.iter().map(|id| (*id).to_owned()).collect()),
+        }
+    }
+
+    #[test]
+    fn message_follows_from_what_the_client_has_seen() {
+        let attach = |id: &str| Some(PromptStep::Attach(InputId::parse(id).unwrap()));
+        let log = ["a", "b_r20", "c"];
+        for (id, text, before, replaces, expected) in [
+            (
+                "d",
+                "d",
+                Some(&["a", "b", "c"][..]),
+                false,
+                Some(PromptStep::Send),
+            ),
+            ("d", "d", None, false, Some(PromptStep::Send)),
+            (
+                "d",
+                "d",
+                Some(&["a", "x", "b", "c", "y"][..]),
+                false,
+                Some(PromptStep::Send),
+            ),
+            ("d", "d", Some(&["a", "b"][..]), false, None),
+            ("d", "d", Some(&["b", "a", "c"][..]), false, None),
+            ("d", "d", Some(&["x"][..]), false, None),
+            (
+                "d",
+                "d",
+                Some(&["b", "c"][..]),
+                false,
+                Some(PromptStep::Send),
+            ),
+            ("d", "d", Some(&["b"][..]), false, None),
+            (
+                "d",
+                "d",
+                Some(&["a", "b", "c"][..]),
+                true,
+                Some(PromptStep::Send),
+            ),
+            ("c", "c", Some(&["a", "b"][..]), false, attach("c")),
+            ("c", "other", Some(&["a", "b"][..]), false, None),
+            (
+                "c",
+                "other",
+                Some(&["a", "b"][..]),
+                true,
+                Some(PromptStep::Rewind(30)),
+            ),
+            (
+                "b",
+                "b",
+                Some(&["a"][..]),
+                true,
+                Some(PromptStep::Rewind(20)),
+            ),
+            ("b", "b", Some(&["x"][..]), true, None),
+            ("b", "b", Some(&["a"][..]), false, attach("b_r20")),
+        ] {
+            let message = message(id, text, before, replaces);
+            let step = decide(&saved(&log), &message).ok();
+            assert_eq!(step, expected, "{message:?}");
+        }
     }
 }

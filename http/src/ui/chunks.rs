@@ -3,19 +3,15 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use planck_client::turn::TurnEvent;
+use planck_client::turn::{TurnEvent, WorkerState, WorkerUpdate};
 use planck_common::{
-    CallId, SessionId,
+    AgentId, CallId, SessionId,
     event::TurnOutcome,
     wait::{WaitClosed, WaitDecision, WaitKind, WaitOpened},
 };
 use serde_json::{Value, json};
 
-use super::{
-    calls::{CallState, UiCall},
-    data::{self, DataParts},
-    ids,
-};
+use super::ids;
 
 /// The part of a turn that the client has, for a client that continues the turn.
 #[derive(Debug, Default)]
@@ -28,7 +24,7 @@ pub struct Continued {
 }
 
 /// Writes the chunks of one answer.
-pub struct Encoder {
+pub struct ChunkEncoder {
     session: SessionId,
     /// The first turn, from which the message has its id.
     turn: u32,
@@ -40,12 +36,12 @@ pub struct Encoder {
     data: DataParts,
     continued: Option<HashSet<CallId>>,
     answered: HashSet<CallId>,
-    phase: Phase,
+    phase: StreamPhase,
     out: Vec<Value>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum StreamPhase {
     /// The log up to the start of the stream is being read.
     Replaying,
     Live,
@@ -59,7 +55,7 @@ struct OpenText {
     count: usize,
 }
 
-impl Encoder {
+impl ChunkEncoder {
     /// Creates the encoder of a turn. `continued` is what the client already has of it.
     pub fn new(session: SessionId, continued: Option<Continued>) -> Self {
         let Continued {
@@ -76,20 +72,20 @@ impl Encoder {
             data: DataParts::default(),
             continued: (!answered.is_empty()).then(|| answered.clone()),
             answered,
-            phase: Phase::Replaying,
+            phase: StreamPhase::Replaying,
             out: Vec::new(),
         }
     }
 
     /// Returns whether the stream is complete: the answer is over, or waits for the client.
     pub fn is_over(&self) -> bool {
-        self.phase == Phase::Over
+        self.phase == StreamPhase::Over
     }
 
     /// Returns the chunks of an event, as JSON.
     pub fn take(&mut self, event: TurnEvent) -> Vec<Value> {
         self.event(event);
-        if self.phase == Phase::Live && self.waits_for_client() {
+        if self.phase == StreamPhase::Live && self.waits_for_client() {
             self.finish("tool-calls", json!({"turn": self.turn}));
         }
         std::mem::take(&mut self.out)
@@ -113,7 +109,7 @@ impl Encoder {
                 self.calls
                     .insert(call_id, UiCall::new(name, input, invalid));
             }
-            TurnEvent::ToolStarted { call_id } => self.show_call(&call_id, CallState::Running),
+            TurnEvent::ToolStarted { call_id } => self.show_call(&call_id, UiCallState::Running),
             TurnEvent::ToolProgress {
                 call_id,
                 message,
@@ -137,7 +133,7 @@ impl Encoder {
                 let data = json!({"code": code, "message": message});
                 self.push(json!({"type": "data-warning", "data": data, "transient": true}));
             }
-            TurnEvent::CaughtUp => self.phase = Phase::Live,
+            TurnEvent::CaughtUp => self.phase = StreamPhase::Live,
             TurnEvent::Ended {
                 outcome,
                 refused,
@@ -226,11 +222,11 @@ impl Encoder {
     }
 
     /// Shows a call as soon as it is known who runs it.
-    fn show_call(&mut self, id: &CallId, state: CallState) {
+    fn show_call(&mut self, id: &CallId, state: UiCallState) {
         let Some(call) = self.calls.get_mut(id) else {
             return;
         };
-        let is_new = std::mem::replace(&mut call.state, state) == CallState::Made;
+        let is_new = std::mem::replace(&mut call.state, state) == UiCallState::Made;
         if is_new && call.invalid.is_none() {
             let chunk = call.available(id);
             self.push(chunk);
@@ -238,7 +234,7 @@ impl Encoder {
     }
 
     fn tool_ended(&mut self, id: &CallId, result: &str, is_error: bool) {
-        self.show_call(id, CallState::Ended);
+        self.show_call(id, UiCallState::Ended);
         let Some(call) = self.calls.get(id) else {
             return;
         };
@@ -268,7 +264,7 @@ impl Encoder {
                 WaitKind::Approval | WaitKind::Budget | WaitKind::Change => false,
             };
         }
-        self.show_call(wait.call(), CallState::Waiting);
+        self.show_call(wait.call(), UiCallState::Waiting);
         match wait.kind {
             WaitKind::Approval => self.approval_requested(wait),
             WaitKind::Question | WaitKind::Budget | WaitKind::Change => {
@@ -284,8 +280,10 @@ impl Encoder {
         if self.continued.is_none() {
             self.approvals.insert(wait.id.clone(), approval.clone());
         }
-        self.push(json!({"type": "tool-approval-request", "approvalId": approval,
-            "toolCallId": wait.id, "reason": wait.title, "approvalDescriptor": data::of_wait(wait)}));
+        self.push(
+            json!({"type": "tool-approval-request", "approvalId": approval,
+            "toolCallId": wait.id, "reason": wait.title, "approvalDescriptor": wait_data(wait)}),
+        );
     }
 
     fn wait_closed(&mut self, wait: &WaitClosed) {
@@ -300,7 +298,7 @@ impl Encoder {
             self.push(part);
         }
         if let Some(call) = self.calls.get_mut(wait.call()) {
-            call.state = CallState::Running;
+            call.state = UiCallState::Running;
             call.is_denied =
                 wait.decision == WaitDecision::Deny && self.approvals.contains_key(&wait.id);
         }
@@ -309,7 +307,7 @@ impl Encoder {
             let chunk = json!({"type": "tool-approval-response", "approvalId": approval,
                 "approved": is_approved});
             let chunk = match &wait.reason {
-                Some(reason) => data::with(chunk, "reason", reason.as_str()),
+                Some(reason) => with_field(chunk, "reason", reason.as_str()),
                 None => chunk,
             };
             self.push(chunk);
@@ -321,9 +319,9 @@ impl Encoder {
         let mut waits = false;
         for call in self.calls.values() {
             match call.state {
-                CallState::Made | CallState::Running => return false,
-                CallState::Waiting => waits = true,
-                CallState::Ended => {}
+                UiCallState::Made | UiCallState::Running => return false,
+                UiCallState::Waiting => waits = true,
+                UiCallState::Ended => {}
             }
         }
         waits && self.continued.is_none()
@@ -348,7 +346,7 @@ impl Encoder {
     fn finish(&mut self, reason: &str, metadata: Value) {
         self.end_step();
         self.push(json!({"type": "finish", "finishReason": reason, "messageMetadata": metadata}));
-        self.phase = Phase::Over;
+        self.phase = StreamPhase::Over;
     }
 
     /// Ends the stream with an error.
@@ -356,7 +354,7 @@ impl Encoder {
         self.catch_up();
         self.end_step();
         self.push(error(code, reason));
-        self.phase = Phase::Over;
+        self.phase = StreamPhase::Over;
     }
 }
 
@@ -371,6 +369,135 @@ impl OpenText {
     }
 }
 
+/// A tool call, as the client knows it.
+struct UiCall {
+    name: String,
+    input: Value,
+    /// The text that the model sent in place of a JSON object.
+    invalid: Option<String>,
+    state: UiCallState,
+    is_of_client: bool,
+    is_denied: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum UiCallState {
+    /// The call was made, and it is not known yet who runs it.
+    Made,
+    Running,
+    Waiting,
+    Ended,
+}
+
+impl UiCall {
+    fn new(name: String, input: Value, invalid: Option<String>) -> Self {
+        Self {
+            name,
+            input,
+            invalid,
+            state: UiCallState::Made,
+            is_of_client: false,
+            is_denied: false,
+        }
+    }
+
+    /// Returns whether the tool is unknown to the client. The client's own tools are known to it,
+    /// and `ask_user` is not.
+    fn is_dynamic(&self) -> bool {
+        !self.is_of_client || self.name == "ask_user"
+    }
+
+    /// A call that the server runs counts as executed by the provider, so that the client neither
+    /// runs it nor sends its result back.
+    fn available(&self, id: &CallId) -> Value {
+        let chunk = json!({"type": "tool-input-available", "toolCallId": id,
+            "toolName": self.name, "input": self.input, "dynamic": self.is_dynamic()});
+        match self.is_of_client {
+            true => chunk,
+            false => with_field(chunk, "providerExecuted", true),
+        }
+    }
+
+    fn input_error(&self, id: &CallId, why: &str) -> Value {
+        json!({"type": "tool-input-error", "toolCallId": id, "toolName": self.name,
+            "input": self.invalid, "errorText": why, "dynamic": true, "providerExecuted": true})
+    }
+
+    /// Returns the output of a call. The result of a client's own tool is JSON again.
+    fn output(&self, result: &str) -> Value {
+        let is_own = !self.is_dynamic();
+        let parsed = is_own.then(|| serde_json::from_str(result).ok()).flatten();
+        parsed.unwrap_or_else(|| result.into())
+    }
+}
+
+/// The data parts that were sent.
+#[derive(Debug, Default)]
+struct DataParts {
+    /// The latest part of each worker, and the step in which its first part was sent.
+    workers: BTreeMap<AgentId, (u32, Value)>,
+    step: u32,
+    /// The data of the open waits.
+    waits: HashMap<CallId, Value>,
+}
+
+impl DataParts {
+    fn step_started(&mut self) {
+        self.step += 1;
+    }
+
+    /// Returns the parts that vanish when the client drops what it got in the running step.
+    fn of_step(&self) -> Vec<Value> {
+        let step = self.step;
+        let of_step = self.workers.values().filter(|(first, _)| *first == step);
+        of_step.map(|(_, part)| part.clone()).collect()
+    }
+
+    /// Returns the part that shows a worker.
+    fn agent(&mut self, worker: &WorkerUpdate) -> Value {
+        let state = match worker.state {
+            WorkerState::Idle => "idle",
+            WorkerState::Working => "working",
+            WorkerState::Ended => "ended",
+        };
+        let waits: Vec<Value> = worker.waits.iter().map(wait_data).collect();
+        let part = json!({"type": "data-agent", "id": worker.id, "data": {
+            "id": worker.id, "name": worker.name, "state": state, "text": worker.text,
+            "waits": waits,
+        }});
+        let step = self.step;
+        let known = self.workers.entry(worker.id.clone());
+        let known = known.or_insert_with(|| (step, Value::Null));
+        known.1 = part.clone();
+        part
+    }
+
+    /// Returns the part that shows a question or a budget.
+    fn wait(&mut self, wait: &WaitOpened) -> Value {
+        let data = with_field(wait_data(wait), "state", "open");
+        self.waits.insert(wait.id.clone(), data.clone());
+        json!({"type": "data-wait", "id": wait.id, "data": data})
+    }
+
+    /// Returns the part that says how a wait ended, if a part showed the wait.
+    fn closed_wait(&mut self, wait: &WaitClosed) -> Option<Value> {
+        let data = with_field(self.waits.remove(&wait.id)?, "state", wait.decision.name());
+        Some(json!({"type": "data-wait", "id": wait.id, "data": data}))
+    }
+}
+
+/// Returns what a person needs to know to answer a wait.
+fn wait_data(wait: &WaitOpened) -> Value {
+    serde_json::to_value(wait).unwrap_or_default()
+}
+
+/// Adds a field to an object.
+pub fn with_field(mut object: Value, key: &str, value: impl Into<Value>) -> Value {
+    if let Some(fields) = object.as_object_mut() {
+        fields.insert(key.to_owned(), value.into());
+    }
+    object
+}
+
 #[cfg(test)]
-#[path = "chunks_tests.rs"]
 mod tests;

@@ -15,7 +15,7 @@ use planck_common::{
     },
 };
 
-use super::Reply;
+use super::JsonReply;
 use crate::{
     body::{Id, JsonBody, idempotency_key},
     front::Front,
@@ -27,11 +27,11 @@ fn parsed(id: &str) -> Result<AgentId, Problem> {
     AgentId::parse(id).map_err(|error| Problem::bad_request(error.to_string()))
 }
 
-pub async fn info(State(front): State<Arc<Front>>, Id(id): Id) -> Reply<AgentInfo> {
+pub async fn info(State(front): State<Arc<Front>>, Id(id): Id) -> JsonReply<AgentInfo> {
     Ok(Json(front.client().agent(&parsed(&id)?).await?))
 }
 
-pub async fn snapshot(State(front): State<Arc<Front>>, Id(id): Id) -> Reply<Snapshot> {
+pub async fn snapshot(State(front): State<Arc<Front>>, Id(id): Id) -> JsonReply<Snapshot> {
     Ok(Json(front.client().snapshot(&parsed(&id)?).await?))
 }
 
@@ -58,7 +58,7 @@ macro_rules! passed_on {
             State(front): State<Arc<Front>>,
             Id(id): Id,
             JsonBody($read): JsonBody<$body>,
-        ) -> Reply<$reply> {
+        ) -> JsonReply<$reply> {
             let ($client, $id) = (front.client(), parsed(&id)?);
             Ok(Json($call.await?))
         }

@@ -1,25 +1,30 @@
-//! Sessions and their waits.
+//! Sessions, their waits and their prompts.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json,
-    extract::State,
+    extract::{Path, State},
     http::{HeaderMap, StatusCode},
+    response::{IntoResponse as _, Response},
 };
+use planck_client::ClientError;
 use planck_common::{
+    InputId,
     command::{
         AbortSession, Aborted, Answer, Answered, Because, HeadAt, ListSessions, ListWaits,
-        Messages, ReadMessages, Removed, Rename, Renamed, Rewind, SessionInfo, SessionStateNow,
-        Sessions, Start, Started, Waits,
+        Messages, Outcome, Prompt, ReadMessages, Removed, Rename, Renamed, Rewind, SessionInfo,
+        SessionStateNow, Sessions, Start, Started, Waits, WorkState,
     },
     event::json,
 };
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::Reply;
+use super::JsonReply;
 use crate::{
-    body::{Arguments, Id, JsonBody, idempotency_key},
+    body::{self, Id, JsonBody, QueryArguments, idempotency_key},
     front::Front,
     key::{Caller, KeyHash},
     problem::Problem,
@@ -30,8 +35,8 @@ const DIGEST: &str = "http_request";
 
 pub async fn list(
     State(front): State<Arc<Front>>,
-    Arguments(filter): Arguments<ListSessions>,
-) -> Reply<Sessions> {
+    QueryArguments(filter): QueryArguments<ListSessions>,
+) -> JsonReply<Sessions> {
     Ok(Json(front.client().sessions(&filter).await?))
 }
 
@@ -69,7 +74,7 @@ fn digest(start: &Start) -> String {
     KeyHash::of(&json(start)).to_string()
 }
 
-pub async fn info(State(front): State<Arc<Front>>, Id(session): Id) -> Reply<SessionInfo> {
+pub async fn info(State(front): State<Arc<Front>>, Id(session): Id) -> JsonReply<SessionInfo> {
     Ok(Json(front.client().session(&session).await?))
 }
 
@@ -78,7 +83,7 @@ pub async fn delete(
     State(front): State<Arc<Front>>,
     Id(session): Id,
     JsonBody(because): JsonBody<Because>,
-) -> Reply<Removed> {
+) -> JsonReply<Removed> {
     Ok(Json(
         front
             .client()
@@ -92,7 +97,7 @@ pub async fn abort(
     State(front): State<Arc<Front>>,
     Id(session): Id,
     JsonBody(abort): JsonBody<AbortSession>,
-) -> Reply<Aborted> {
+) -> JsonReply<Aborted> {
     let reason = caller.reason(abort.reason);
     let (client, prompt) = (front.client(), abort.prompt_id.as_ref());
     Ok(Json(client.abort_session(&session, prompt, reason).await?))
@@ -103,7 +108,7 @@ pub async fn rewind(
     State(front): State<Arc<Front>>,
     Id(session): Id,
     JsonBody(rewind): JsonBody<Rewind>,
-) -> Reply<HeadAt> {
+) -> JsonReply<HeadAt> {
     let by = caller.author(rewind.by);
     Ok(Json(front.client().rewind(&session, rewind.to, by).await?))
 }
@@ -112,7 +117,7 @@ pub async fn rename(
     State(front): State<Arc<Front>>,
     Id(session): Id,
     JsonBody(Rename { title }): JsonBody<Rename>,
-) -> Reply<Renamed> {
+) -> JsonReply<Renamed> {
     Ok(Json(front.client().rename(&session, title).await?))
 }
 
@@ -121,7 +126,7 @@ pub async fn resume(
     State(front): State<Arc<Front>>,
     Id(session): Id,
     JsonBody(because): JsonBody<Because>,
-) -> Reply<Started> {
+) -> JsonReply<Started> {
     Ok(Json(
         front
             .client()
@@ -135,7 +140,7 @@ pub async fn close(
     State(front): State<Arc<Front>>,
     Id(session): Id,
     JsonBody(because): JsonBody<Because>,
-) -> Reply<SessionStateNow> {
+) -> JsonReply<SessionStateNow> {
     Ok(Json(
         front
             .client()
@@ -150,7 +155,7 @@ pub async fn answer(
     State(front): State<Arc<Front>>,
     Id(session): Id,
     JsonBody(mut answer): JsonBody<Answer>,
-) -> Reply<Answered> {
+) -> JsonReply<Answered> {
     answer.by = caller.author(answer.by);
     Ok(Json(front.client().answer(&session, &answer).await?))
 }
@@ -158,14 +163,95 @@ pub async fn answer(
 pub async fn messages(
     State(front): State<Arc<Front>>,
     Id(session): Id,
-    Arguments(read): Arguments<ReadMessages>,
-) -> Reply<Messages> {
+    QueryArguments(read): QueryArguments<ReadMessages>,
+) -> JsonReply<Messages> {
     Ok(Json(front.client().messages(&session, &read).await?))
 }
 
 pub async fn waits(
     State(front): State<Arc<Front>>,
-    Arguments(filter): Arguments<ListWaits>,
-) -> Reply<Waits> {
+    QueryArguments(filter): QueryArguments<ListWaits>,
+) -> JsonReply<Waits> {
     Ok(Json(front.client().waits(&filter).await?))
+}
+
+/// The maximum number of seconds for which a request may wait. Proxies close connections on which
+/// nothing comes for a minute.
+const MOST_WAIT: u64 = 50;
+
+/// How long a request waits for the work on a prompt.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+pub struct HowLong {
+    /// How many seconds to wait until the work is over, or waits for an answer from outside: 0 by
+    /// default, 50 at most.
+    #[serde(default)]
+    #[schemars(range(max = 50))]
+    wait: Option<u64>,
+}
+
+impl HowLong {
+    fn checked(self) -> Result<Duration, Problem> {
+        match self.wait.unwrap_or(0) {
+            wait if wait <= MOST_WAIT => Ok(Duration::from_secs(wait)),
+            wait => Err(Problem::bad_request(format!(
+                "`wait` is {wait} and at most {MOST_WAIT} seconds; ask again, or follow the events"
+            ))),
+        }
+    }
+}
+
+/// Sends a prompt. The reply is the outcome if the work is over in time, and otherwise says only
+/// that the prompt is stored.
+pub async fn send_prompt(
+    caller: Caller,
+    State(front): State<Arc<Front>>,
+    Id(session): Id,
+    QueryArguments(how_long): QueryArguments<HowLong>,
+    headers: HeaderMap,
+    JsonBody(mut prompt): JsonBody<Prompt>,
+) -> Result<Response, Problem> {
+    let wait = how_long.checked()?;
+    if let Some(key) = idempotency_key(&headers)? {
+        prompt.prompt_id.get_or_insert(key);
+    }
+    prompt.by = caller.author(prompt.by);
+    let accepted = front.client().prompt(&session, prompt).await?;
+    if !wait.is_zero() {
+        // The prompt is stored, so an error must not look as if it were not.
+        let found = within(&front, &accepted.session_id, &accepted.prompt_id, wait).await;
+        if let Ok(found) = found
+            && found.state == WorkState::Over
+        {
+            return Ok(Json(found).into_response());
+        }
+    }
+    Ok((StatusCode::ACCEPTED, Json(accepted)).into_response())
+}
+
+/// Tells what has become of the work that a prompt caused.
+pub async fn outcome(
+    State(front): State<Arc<Front>>,
+    Path((session, prompt)): Path<(String, String)>,
+    QueryArguments(how_long): QueryArguments<HowLong>,
+) -> JsonReply<Outcome> {
+    body::id(&session)?;
+    let prompt =
+        InputId::parse(&prompt).map_err(|error| Problem::bad_request(error.to_string()))?;
+    let wait = how_long.checked()?;
+    Ok(Json(within(&front, &session, &prompt, wait).await?))
+}
+
+/// Returns the outcome of a prompt, and waits for up to `wait` while the work goes on.
+async fn within(
+    front: &Front,
+    session: &str,
+    prompt: &InputId,
+    wait: Duration,
+) -> Result<Outcome, ClientError> {
+    let client = front.client();
+    let asked = client.outcome(session, prompt, wait);
+    match front.stop().run_until_cancelled(asked).await {
+        Some(found) => found,
+        None => client.outcome(session, prompt, Duration::ZERO).await,
+    }
 }

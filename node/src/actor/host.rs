@@ -4,13 +4,10 @@
 //! outside is parked at once in place of resting. The next message to a resting or parked agent
 //! starts a task for it.
 
-mod leaving;
-mod missing;
 mod requests;
-mod slot;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -18,25 +15,22 @@ use std::{
     time::Duration,
 };
 
-use planck_common::{AgentId, SessionId};
+use planck_common::{AgentId, SessionId, command::AgentState};
+use planck_toolbox::Toolbox;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use missing::MissingAgents;
-use missing::MissingRecord;
-pub(super) use requests::{ActorMessage, ActorPause, AnswerSender};
-pub use requests::{Changed, DeliveryOutcome, SpecChange};
-use slot::{HostSlot, LiveActor, SlotState};
-pub(super) use slot::{StopAck, TaskEnd};
-
 use super::{
-    Hosting, Opening,
-    context::{ActorContext, ActorIdentity},
+    ActorContext, ActorIdentity, Hosting, Opening,
     run::{Actor, REST_AFTER},
     runtimes::Runtimes,
     startup::ActorStartup,
 };
-use crate::agent::OpenTurn;
+use crate::agent::{OpenTurn, Unstorable};
+
+pub use requests::{Changed, DeliveryOutcome, SpecChange};
+
+pub(super) use requests::{ActorMessage, ActorPause, AnswerSender};
 
 /// The maximum number of messages in the mailbox of an actor. Senders wait when it is full.
 const MAILBOX: usize = 64;
@@ -348,6 +342,210 @@ impl Host {
 
     fn slots(&self) -> MutexGuard<'_, BTreeMap<AgentId, HostSlot>> {
         self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct HostSlot {
+    hosting: Hosting,
+    state: SlotState,
+}
+
+enum SlotState {
+    Live(LiveActor),
+    Resting { actor: Box<Actor>, until: Instant },
+    Parked,
+}
+
+/// A handle to an agent's task.
+#[derive(Clone)]
+struct LiveActor {
+    /// Distinguishes the successive tasks of an agent.
+    number: u64,
+    mailbox: mpsc::Sender<Box<ActorMessage>>,
+    /// Whether the mailbox contains a request to check the inbox.
+    look_is_due: Arc<AtomicBool>,
+    /// Cancelled to end the actor and its work without writing anything.
+    dropped: CancellationToken,
+    /// Cancelled when the task and all of its work have ended.
+    gone: CancellationToken,
+}
+
+impl HostSlot {
+    /// Parks the agent if it has rested long enough, and returns its actor.
+    fn park(&mut self, now: Instant) -> Option<Box<Actor>> {
+        if !matches!(self.state, SlotState::Resting { until, .. } if until <= now) {
+            return None;
+        }
+        let actor = self.state.take_rested()?;
+        self.hosting.opening.had = actor.had();
+        Some(actor)
+    }
+}
+
+impl SlotState {
+    fn live(&self) -> Option<&LiveActor> {
+        match self {
+            Self::Live(live) => Some(live),
+            Self::Resting { .. } | Self::Parked => None,
+        }
+    }
+
+    /// Returns whether the toolbox in memory may differ from the tools that are available now.
+    fn may_have_other_tools(&self) -> bool {
+        match self {
+            Self::Live(_) => true,
+            Self::Resting { actor, .. } => actor.had().is_some(),
+            Self::Parked => false,
+        }
+    }
+
+    /// Takes the resting actor, if there is one, and leaves the slot parked.
+    fn take_rested(&mut self) -> Option<Box<Actor>> {
+        match std::mem::replace(self, Self::Parked) {
+            Self::Resting { actor, .. } => Some(actor),
+            Self::Live(_) | Self::Parked => None,
+        }
+    }
+}
+
+/// How an actor's task ended. `unread` has the messages that the actor did not read.
+pub(super) enum TaskEnd {
+    /// The agent is idle and needs no task.
+    Resting {
+        unread: Vec<ActorMessage>,
+        actor: Box<Actor>,
+    },
+    /// The agent was idle for a long time and is unloaded. `had` contains the agent's tools if they
+    /// may change before the agent is loaded again.
+    Parked {
+        unread: Vec<ActorMessage>,
+        had: Option<Arc<Toolbox>>,
+    },
+    /// The store refused the agent's data. The agent is loaded again to end its turn as failed.
+    Refused {
+        unread: Vec<ActorMessage>,
+        unstorable: Unstorable,
+    },
+    /// The agent was stopped or dropped, another node holds its lease, or it cannot continue on
+    /// this node. The callers are notified after the agent's slot is free, so that their next
+    /// request finds it free.
+    Gone(StopAck),
+}
+
+/// The callers that wait for the stop of an agent, and the state that they receive.
+pub(super) struct StopAck {
+    pub(super) done: Vec<AnswerSender<AgentState>>,
+    pub(super) state: AgentState,
+}
+
+impl StopAck {
+    pub(super) fn to_nobody() -> Self {
+        Self {
+            done: Vec::new(),
+            state: AgentState::Stopped,
+        }
+    }
+
+    fn send(self) {
+        for done in self.done {
+            let _ = done.send(self.state);
+        }
+    }
+}
+
+/// The numbers of agents, sessions and inputs on this node.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AgentCounts {
+    pub sessions: usize,
+    /// Sessions with an open turn.
+    pub active: usize,
+    /// Agents with an open turn.
+    pub running: usize,
+    /// Agents with a task.
+    pub live: usize,
+    pub resting: usize,
+    pub parked: usize,
+    /// Inputs that wait for agents in memory.
+    pub queued: usize,
+}
+
+impl Host {
+    /// Counts the agents on this node by state, their sessions, and their queued inputs.
+    pub fn counts(&self) -> AgentCounts {
+        let activity = &self.0.context.activity;
+        let mut counts = AgentCounts {
+            running: activity.running(),
+            queued: activity.queued(),
+            active: activity.sessions(),
+            ..AgentCounts::default()
+        };
+        let slots = self.slots();
+        let mut sessions = HashSet::new();
+        for slot in slots.values() {
+            sessions.insert(&slot.hosting.session.id);
+            match slot.state {
+                SlotState::Live(_) => counts.live += 1,
+                SlotState::Resting { .. } => counts.resting += 1,
+                SlotState::Parked => counts.parked += 1,
+            }
+        }
+        counts.sessions = sessions.len();
+        counts
+    }
+
+    /// Returns whether every thread that runs agents completes an empty task within this time.
+    pub async fn turns(&self, within: Duration) -> bool {
+        self.0.runtimes.turn(within).await
+    }
+}
+
+/// The number of sessions above which [`MissingAgents`] no longer lists them.
+const LISTED: usize = 1_024;
+
+/// The sessions in which this node may hold leases of agents that it does not host.
+#[derive(Debug, PartialEq, Eq)]
+pub enum MissingAgents {
+    InAnySession,
+    In(BTreeSet<SessionId>),
+}
+
+/// A [`MissingAgents`] that grows until it is taken.
+#[derive(Debug)]
+struct MissingRecord(Mutex<MissingAgents>);
+
+impl Default for MissingRecord {
+    /// Begins with all sessions, because a starting node may hold leases from its last run.
+    fn default() -> Self {
+        Self(Mutex::new(MissingAgents::InAnySession))
+    }
+}
+
+impl MissingRecord {
+    pub fn add_all(&self) {
+        *self.lock() = MissingAgents::InAnySession;
+    }
+
+    pub fn add(&self, session: &SessionId) {
+        let mut missing = self.lock();
+        match &mut *missing {
+            MissingAgents::InAnySession => {}
+            MissingAgents::In(sessions) if sessions.len() >= LISTED => {
+                *missing = MissingAgents::InAnySession;
+            }
+            MissingAgents::In(sessions) => {
+                sessions.insert(session.clone());
+            }
+        }
+    }
+
+    /// Returns what was added since the last call, and empties the record.
+    pub fn take(&self) -> MissingAgents {
+        let empty = MissingAgents::In(BTreeSet::new());
+        std::mem::replace(&mut *self.lock(), empty)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, MissingAgents> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

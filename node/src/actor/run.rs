@@ -1,38 +1,41 @@
 //! Runs one agent on this node. The actor handles one event after another until the agent rests, is
-//! parked or stopped, or cannot continue on this node.
+//! parked or stopped, or cannot continue on this node. Its end decides what happens to its lease.
 
 mod change;
-mod end;
 mod perform;
-mod waits;
 
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
+use perform::Performed;
 use planck_common::{
-    Timestamp,
+    SessionId, Timestamp,
     command::{AgentInfo, AgentState},
     event::Event,
+    wait::{WaitAnswer, WaitDecision},
 };
+use planck_providers::Clients;
+use planck_store::{SessionRule, SessionStore, StoreError};
+use planck_toolbox::{Runner, Toolbox};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-pub(super) use change::ToolsDiffer;
-use perform::Performed;
-
 use super::{
-    context::{ActorContext, ActorIdentity},
-    host::{ActorMessage, ActorPause, AnswerSender, DeliveryOutcome},
+    ActorContext, ActorIdentity,
+    host::{ActorMessage, ActorPause, AnswerSender, DeliveryOutcome, StopAck, TaskEnd},
     model_call::Encoding,
     saving::{ActorLost, Saves},
     spans::Spans,
     work::ActorWork,
 };
-use crate::agent::{Agent, Command, Effect, Input, NewInput, StoredInput};
-use planck_providers::Clients;
-use planck_toolbox::{Runner, Toolbox};
+use crate::agent::{
+    Agent, Command, Effect, Input, NewInput, StoredInput,
+    permission::{self, Match},
+};
+
+pub(super) use change::ToolsDiffer;
 
 /// How long an agent is idle before it rests and frees memory. An agent that was idle for this time
 /// is unlikely to send a request soon.
@@ -365,4 +368,187 @@ impl Actor {
 
 pub(super) fn names(toolbox: &Toolbox) -> Vec<String> {
     toolbox.names().map(Into::into).collect()
+}
+
+impl Actor {
+    /// Ends the actor's task once all of its work has ended, including the processes of tools. The
+    /// agent's next task on this node must not begin beside them. Releases the agent's lease if the
+    /// agent was stopped, or is given up because the store refused its data again.
+    pub(super) async fn end(
+        mut self: Box<Self>,
+        ended: Result<Leave, ActorLost>,
+        was_refused: bool,
+        mut mailbox: mpsc::Receiver<Box<ActorMessage>>,
+    ) -> TaskEnd {
+        self.work.wind_up().await;
+        match ended {
+            Ok(Leave::Resting) => {
+                tracing::debug!(agent = %self.identity.agent, "resting");
+                self.rest();
+                TaskEnd::Resting {
+                    unread: unread(&mut mailbox),
+                    actor: self,
+                }
+            }
+            Ok(Leave::Parked) => TaskEnd::Parked {
+                unread: unread(&mut mailbox),
+                had: self.had(),
+            },
+            Ok(Leave::Stopped) => TaskEnd::Gone(self.release().await),
+            Err(ActorLost::Dropped) => TaskEnd::Gone(StopAck::to_nobody()),
+            // A lost lease is normal: another node took the agent over, rewound or stopped it.
+            Err(ActorLost::StaleEpoch) => {
+                let ActorIdentity { agent, epoch, .. } = &self.identity;
+                tracing::info!(%agent, epoch, "another node holds the agent's lease");
+                TaskEnd::Gone(StopAck::to_nobody())
+            }
+            Err(ActorLost::Unstorable(unstorable)) => {
+                // If the store refused data of this agent before, and this save consumed no input
+                // that could be refused, loading the agent again could fail in the same way
+                // forever.
+                match was_refused && unstorable.inputs.is_empty() {
+                    true => TaskEnd::Gone(self.give_up(&unstorable.why).await),
+                    false => {
+                        let why = &*unstorable.why;
+                        tracing::warn!(agent = %self.identity.agent, why, "ended a turn: the store refuses its data");
+                        TaskEnd::Refused {
+                            unread: unread(&mut mailbox),
+                            unstorable,
+                        }
+                    }
+                }
+            }
+            Err(lost @ (ActorLost::Unsaved(_) | ActorLost::Unreadable(_))) => {
+                let ActorIdentity { agent, epoch, .. } = &self.identity;
+                tracing::warn!(%agent, epoch, %lost, "dropped the agent: it cannot continue on this node");
+                TaskEnd::Gone(StopAck::to_nobody())
+            }
+        }
+    }
+
+    /// Returns the agent's tools if they may change before the agent is loaded again, otherwise
+    /// `None`.
+    pub(super) fn had(&self) -> Option<Arc<Toolbox>> {
+        self.context
+            .tools
+            .may_change(self.agent.spec())
+            .then(|| Arc::clone(&self.toolbox))
+    }
+
+    /// Stops the agent permanently, because the store would refuse its data again. No row about the
+    /// end is written to the agent's log. The agent's inputs get the outcome `stopped`, and the
+    /// agents that wait for an answer are notified.
+    async fn give_up(&mut self, why: &str) -> StopAck {
+        let ActorIdentity { session, agent, .. } = &self.identity;
+        tracing::error!(%agent, why, "stopped the agent: the store refused its data again after its turn was ended");
+        let waiting_inputs = self
+            .context
+            .store
+            .open_inputs(&session.id, agent)
+            .await
+            .unwrap_or_default();
+        let ack = self.release().await;
+        let waiting = waiting_inputs
+            .into_iter()
+            .map(|row| row.input)
+            .map(|input| (input.id, input.sender.map(|sender| sender.id)));
+        self.context
+            .notifier
+            .settled(&self.identity, waiting.collect());
+        self.context.notifier.gave_up(&self.identity.session.id);
+        ack
+    }
+
+    async fn release(&mut self) -> StopAck {
+        let stopping = self.acks.stopping.take();
+        let for_good = stopping.as_ref().is_none_or(|stopping| stopping.for_good);
+        if let Err(error) = self.saves.release(for_good).await {
+            let agent = &self.identity.agent;
+            tracing::warn!(%agent, %error, "cannot release the lease; the next sweep releases it");
+        }
+        let state = if for_good {
+            AgentState::Stopped
+        } else {
+            AgentState::Idle
+        };
+        StopAck {
+            done: stopping.map(|stopping| stopping.done).unwrap_or_default(),
+            state,
+        }
+    }
+}
+
+/// Closes the mailbox, and returns the messages that the actor did not read.
+fn unread(mailbox: &mut mpsc::Receiver<Box<ActorMessage>>) -> Vec<ActorMessage> {
+    mailbox.close();
+    std::iter::from_fn(|| mailbox.try_recv().ok())
+        .map(|message| *message)
+        .collect()
+}
+
+impl Actor {
+    /// Answers the approvals that a rule of the session covers, and passes all answers to the agent.
+    /// Only a person can answer an approval whose rule could not be read now.
+    async fn check_waits(&mut self) -> Result<Performed, ActorLost> {
+        let session = &self.identity.session.id;
+        let applied = apply_session_rules(&self.agent, &*self.context.store, session).await;
+        if let Err(error) = applied {
+            let agent = &self.identity.agent;
+            tracing::warn!(%agent, %error, "cannot read the rules of the session; its open waits stay open");
+        }
+        self.read_answers().await
+    }
+
+    /// Passes the answers that the agent has not read yet to the agent. If the store cannot be read
+    /// now, the next sweep has the agent read them.
+    async fn read_answers(&mut self) -> Result<Performed, ActorLost> {
+        let (session, agent) = (&self.identity.session.id, &self.identity.agent);
+        let answers = match self.context.store.answers(session, agent).await {
+            Ok(answers) => answers,
+            Err(error) => {
+                tracing::warn!(%agent, %error, "cannot read the answers to waits; the next sweep requests another check");
+                return Ok(Performed::GoOn);
+            }
+        };
+        for (wait, answer) in answers {
+            if self.step(Input::Decided { wait, answer }).await? == Performed::Stopped {
+                return Ok(Performed::Stopped);
+            }
+        }
+        Ok(Performed::GoOn)
+    }
+}
+
+/// Allows the calls that a rule of the session covers.
+async fn apply_session_rules(
+    agent: &Agent,
+    store: &dyn SessionStore,
+    session: &SessionId,
+) -> Result<(), StoreError> {
+    let approvals = agent.approvals();
+    if approvals.is_empty() {
+        return Ok(());
+    }
+    let rules = store.session_rules(session).await?;
+    for (wait, digest, call) in approvals {
+        let allows =
+            |rule: &&SessionRule| matches!(permission::matches(&rule.rule, &call), Match::Yes);
+        let Some(rule) = rules.iter().find(allows) else {
+            continue;
+        };
+        let answer = WaitAnswer {
+            decision: WaitDecision::Allow,
+            args: None,
+            value: None,
+            reason: Some(format!(
+                "the answer to {} allows calls like this one",
+                rule.wait
+            )),
+            scope: None,
+            by: rule.by.clone(),
+            at: Timestamp::now(),
+        };
+        store.answer(session, &wait, &digest, &answer).await?;
+    }
+    Ok(())
 }

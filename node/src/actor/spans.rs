@@ -13,7 +13,7 @@ use planck_common::{
 use serde::Deserialize;
 use tracing::Span;
 
-use super::context::ActorIdentity;
+use super::ActorIdentity;
 use crate::{
     agent::Entry,
     model::{Failure, Finish},
@@ -30,7 +30,7 @@ pub(super) struct Spans {
     pub(super) cause: Option<Span>,
     turn: Option<TurnSpan>,
     /// The number of queued inputs that was last reported to the node's
-    /// [`ActivityCounts`](super::activity::ActivityCounts).
+    /// [`ActivityCounts`](super::ActivityCounts).
     pub(super) queued: usize,
 }
 

@@ -11,13 +11,11 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Opening,
-    context::{ActorContext, ActorIdentity},
+    ActorContext, ActorIdentity, Opening,
     host::{ActorMessage, StopAck, TaskEnd},
     model_call::Encoding,
     run::{Actor, PendingAcks, ToolsDiffer, names},
-    saving::QueueHandle,
-    saving::Saves,
+    saving::{QueueHandle, Saves},
     spans::Spans,
     work::ActorWork,
 };

@@ -10,7 +10,7 @@ use super::{
     setting::{Period, Size},
     values::{KeyPath, Values},
 };
-use crate::{agent::permission, team::mistake::did_you_mean};
+use crate::{agent::permission, team::template::did_you_mean};
 use planck_providers::{PRESETS, Preset};
 
 /// The maximum number of agents that a session can allow. Postgres handles the number as a 32-bit

@@ -2,10 +2,7 @@ mod permissions;
 
 use std::{fmt::Write as _, fs, path::Path};
 
-use super::{
-    load::{keys, load},
-    *,
-};
+use super::{keys, load, *};
 use planck_toolbox::project::{Admitted, Ledger, Project, ProjectSource, SourcePart};
 
 struct Place {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 use planck_common::id::is_id;
 use tempfile::TempDir;
 
-use super::{Runtime, RuntimeError, ScriptedModel, scripted::ScriptedProvider, tool::ProgramTool};
+use super::{ProgramTool, Runtime, RuntimeError, ScriptedModel, scripted::ScriptedProvider};
 use crate::{
     client::Client,
     config::{self, Config, Sources},
@@ -174,7 +174,7 @@ impl RuntimeBuilder {
             provider: ScriptedProvider::of(self.models),
         };
         let (running, tools) = Box::pin(node::open_embedded(&config, additions)).await?;
-        let bus = Arc::clone(&running.node().services().base.bus);
+        let bus = Arc::clone(&running.node().services().handles.bus);
         Ok(Runtime {
             client: Client::over(bus).with_request_timeout(config.nats.request_timeout.0),
             id: running.node().id().clone(),
@@ -214,7 +214,7 @@ fn config(
         settings,
         ..Sources::default()
     };
-    let mut config = config::load::load(&sources)?.config;
+    let mut config = config::load(&sources)?.config;
     config.workspaces.0 = BTreeMap::from([(name.to_owned(), folder)]);
     Ok(config)
 }

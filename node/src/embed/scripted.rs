@@ -27,18 +27,18 @@ pub(super) const PROVIDER: &str = "scripted";
 #[derive(Debug, Clone)]
 pub struct ScriptedModel {
     name: String,
-    script: Script,
+    script: ReplyScript,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Script {
-    replies: VecDeque<Reply>,
+struct ReplyScript {
+    replies: VecDeque<ScriptedReply>,
     /// The pause before each piece of a reply.
     pace: Duration,
 }
 
 #[derive(Debug, Clone)]
-enum Reply {
+enum ScriptedReply {
     Text(String),
     Call { name: String, args: Value },
     Failure(String),
@@ -60,7 +60,7 @@ impl ScriptedModel {
     pub fn named(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
-            script: Script::default(),
+            script: ReplyScript::default(),
         }
     }
 
@@ -75,13 +75,13 @@ impl ScriptedModel {
     /// Adds a reply that consists of text.
     #[must_use]
     pub fn text(self, text: impl Into<String>) -> Self {
-        self.reply(Reply::Text(text.into()))
+        self.reply(ScriptedReply::Text(text.into()))
     }
 
     /// Adds a reply that calls a tool with these arguments.
     #[must_use]
     pub fn call(self, name: impl Into<String>, args: Value) -> Self {
-        self.reply(Reply::Call {
+        self.reply(ScriptedReply::Call {
             name: name.into(),
             args,
         })
@@ -90,7 +90,7 @@ impl ScriptedModel {
     /// Adds a failure: the request fails with this message and is not retried.
     #[must_use]
     pub fn failure(self, why: impl Into<String>) -> Self {
-        self.reply(Reply::Failure(why.into()))
+        self.reply(ScriptedReply::Failure(why.into()))
     }
 
     /// Returns the name of the model, for [`Agent::model`](crate::Agent::model).
@@ -98,7 +98,7 @@ impl ScriptedModel {
         format!("{PROVIDER}:{}", self.name)
     }
 
-    fn reply(mut self, reply: Reply) -> Self {
+    fn reply(mut self, reply: ScriptedReply) -> Self {
         self.script.replies.push_back(reply);
         self
     }
@@ -106,7 +106,7 @@ impl ScriptedModel {
 
 /// All scripted models of a runtime.
 pub(super) struct ScriptedProvider {
-    scripts: Mutex<BTreeMap<String, Script>>,
+    scripts: Mutex<BTreeMap<String, ReplyScript>>,
 }
 
 impl ScriptedProvider {
@@ -122,7 +122,7 @@ impl ScriptedProvider {
         }))
     }
 
-    fn next(&self, model: &str) -> Result<(Reply, Duration), String> {
+    fn next(&self, model: &str) -> Result<(ScriptedReply, Duration), String> {
         let mut scripts = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(script) = scripts.get_mut(model) else {
             let known: Vec<_> = scripts.keys().map(String::as_str).collect();
@@ -150,7 +150,7 @@ impl Provider for ScriptedProvider {
     }
 
     fn encoder(&self, _: RequestHead) -> Box<dyn Encoder> {
-        Box::new(Unread)
+        Box::new(IgnoringEncoder)
     }
 
     fn stream(
@@ -177,9 +177,9 @@ impl Provider for ScriptedProvider {
 }
 
 /// An encoder that ignores the conversation, because the script does not depend on it.
-struct Unread;
+struct IgnoringEncoder;
 
-impl Encoder for Unread {
+impl Encoder for IgnoringEncoder {
     fn push(&mut self, _: &MessageBody) {}
 
     fn request(&self) -> planck_providers::WireRequest {
@@ -187,11 +187,11 @@ impl Encoder for Unread {
     }
 }
 
-fn pieces(reply: Reply) -> Vec<Result<planck_providers::ReplyProgress, Failure>> {
+fn pieces(reply: ScriptedReply) -> Vec<Result<planck_providers::ReplyProgress, Failure>> {
     let (chunks, stop) = match reply {
-        Reply::Failure(why) => return vec![Err(Failure::new(FailureKind::Refused, why))],
-        Reply::Text(text) => (text_chunks(&text), StopReason::End),
-        Reply::Call { name, args } => (call_chunks(name, &args), StopReason::ToolUse),
+        ScriptedReply::Failure(why) => return vec![Err(Failure::new(FailureKind::Refused, why))],
+        ScriptedReply::Text(text) => (text_chunks(&text), StopReason::End),
+        ScriptedReply::Call { name, args } => (call_chunks(name, &args), StopReason::ToolUse),
     };
     let pieces = chunks
         .into_iter()

@@ -8,7 +8,7 @@ use std::{fs, path::Path, sync::OnceLock};
 use tempfile::TempDir;
 
 use crate::{
-    config::{Sources, load},
+    config::{self, Sources},
     team::{self, TemplateFile},
 };
 use planck_toolbox::external;
@@ -37,7 +37,7 @@ pub(super) fn file(bytes: &[u8]) {
         }),
         _ => ("config.toml", |folder| {
             let file = Some(folder.join("config.toml"));
-            drop(load::load(&Sources {
+            drop(config::load(&Sources {
                 folder: folder.into(),
                 file,
                 ..Sources::default()

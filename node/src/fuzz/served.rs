@@ -22,7 +22,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     bus::{Bus, MemoryBus, MemoryHub},
-    config::{Sources, load},
+    config::{self, Sources},
     node::{self, RunningNode},
 };
 use planck_store::{
@@ -140,7 +140,7 @@ fn start() -> anyhow::Result<Served> {
         .map(|(name, value): (&str, String)| (name.into(), value)),
     );
     let home = Some(folder.path().into());
-    let loaded = load::load(&Sources {
+    let loaded = config::load(&Sources {
         home,
         folder: work.clone(),
         environment,

@@ -38,8 +38,8 @@ pub(super) async fn one(
             .prompt(target, read(incoming.body)?)
             .await?);
     }
-    let agent = services.base.lookup.agent(agent).await?;
-    if services.base.host.has(&agent.id) || verb == AgentVerb::Prompt {
+    let agent = services.handles.lookup.agent(agent).await?;
+    if services.handles.host.has(&agent.id) || verb == AgentVerb::Prompt {
         return here(services, &agent, verb, incoming.body).await;
     }
     if verb == AgentVerb::Info {
@@ -96,7 +96,7 @@ async fn here(
         AgentVerb::Prompt => ok(services.sessions.prompt(agent, read(body)?).await?),
         AgentVerb::Info => {
             let Empty {} = read(body)?;
-            ok(services.base.host.info(&agent.id).await.map_err(moved)?)
+            ok(services.handles.host.info(&agent.id).await.map_err(moved)?)
         }
         AgentVerb::Snapshot => {
             let Empty {} = read(body)?;
@@ -117,13 +117,13 @@ async fn here(
                 return Err(Refusal::bad_request("`summary` is empty"));
             }
             services
-                .base
+                .handles
                 .host
                 .command(&agent.id, Command::Checkpoint { summary })
                 .await
                 .map_err(moved)?;
             ok(SavedAt {
-                seq: services.base.store.head(&agent.session).await?,
+                seq: services.handles.store.head(&agent.session).await?,
             })
         }
         AgentVerb::AddTool => {
@@ -144,13 +144,13 @@ async fn here(
 
 async fn snapshot(services: &Services, agent: &AgentRecord) -> CommandReply {
     let (info, running) = services
-        .base
+        .handles
         .host
         .snapshot(&agent.id)
         .await
         .map_err(moved)?;
     ok(Snapshot {
-        head: services.base.store.head(&agent.session).await?,
+        head: services.handles.store.head(&agent.session).await?,
         info,
         running,
     })
@@ -183,7 +183,7 @@ async fn change_model(
 
 async fn command(services: &Services, agent: &AgentRecord, command: Command) -> CommandReply {
     let state = services
-        .base
+        .handles
         .host
         .command(&agent.id, command)
         .await
@@ -197,7 +197,7 @@ async fn change(
     change: SpecChange,
 ) -> Result<Changed, Refusal> {
     services
-        .base
+        .handles
         .host
         .change(&agent.id, change)
         .await
@@ -213,7 +213,7 @@ async fn without_host(
     verb: AgentVerb,
     body: &[u8],
 ) -> Result<Option<String>, Refusal> {
-    let session = services.base.lookup.session(&agent.session).await?;
+    let session = services.handles.lookup.session(&agent.session).await?;
     let is_closed = session.state == SessionState::Closed;
     match verb {
         AgentVerb::Abort if is_closed || agent.state == AgentState::Idle => {

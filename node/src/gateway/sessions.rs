@@ -1,19 +1,24 @@
 //! Handles `cmd.sessions.*` and `cmd.session.<session>.*`.
 
 use planck_common::{
+    Seq,
     command::{
-        Aborted, Because, Empty, HeadAt, ListWaits, MOST_TITLE, Prompt, ReadEvents, ReadMessages,
-        Removed, Rename, Renamed, Rewind, SessionInfo, SessionStateNow, SessionVerb, SessionsVerb,
+        Aborted, Because, Empty, Events, HeadAt, ListWaits, MOST_TITLE, Prompt, ReadEvents,
+        ReadMessages, Removed, Rename, Renamed, Rewind, SessionInfo, SessionStateNow, SessionVerb,
+        SessionsVerb,
     },
     reply::Refusal,
 };
+use planck_store::{AgentRecord, SessionRecord, SessionStore};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
-use super::{CommandReply, IncomingCommand, ok, page, read};
+use super::{CommandReply, IncomingCommand, ok, read};
 use crate::{
+    bus::truncate,
     services::Services,
     sessions::{CommandOrigin, PromptTarget, checked_author},
 };
-use planck_store::{AgentRecord, SessionRecord, SessionStore};
 
 pub(super) async fn all(
     services: &Services,
@@ -23,7 +28,7 @@ pub(super) async fn all(
 ) -> CommandReply {
     match verb {
         SessionsVerb::Start => ok(services.sessions.start(read(body)?, origin).await?),
-        SessionsVerb::List => ok(services.base.store.sessions(read(body)?).await?),
+        SessionsVerb::List => ok(services.handles.store.sessions(read(body)?).await?),
         SessionsVerb::Waits => ok(services.sessions.waits(read(body)?).await?),
     }
 }
@@ -34,17 +39,20 @@ pub(super) async fn one(
     verb: SessionVerb,
     incoming: &IncomingCommand<'_>,
 ) -> CommandReply {
-    let (session, body) = (services.base.lookup.session(session).await?, incoming.body);
+    let (session, body) = (
+        services.handles.lookup.session(session).await?,
+        incoming.body,
+    );
     if is_its_hosts(verb)
         && let Some(host) = services.placement.session_host(&session).await?
     {
         return incoming.pass_on(services, &host).await;
     }
-    let store = &*services.base.store;
+    let store = &*services.handles.store;
     match verb {
         SessionVerb::Prompt => prompt(services, &session, read(body)?).await,
         SessionVerb::Events => {
-            let room = services.base.bus.room();
+            let room = services.handles.bus.room();
             events(store, &session, read(body)?, room).await
         }
         SessionVerb::Messages => messages(store, &session, read(body)?).await,
@@ -122,7 +130,7 @@ async fn prompt(services: &Services, session: &SessionRecord, prompt: Prompt) ->
         (None, Some(lead)) => lead,
         (wanted, _) => {
             let wanted = wanted.as_deref().unwrap_or(lead);
-            PromptTarget::from(&services.base.lookup.member(session, wanted).await?)
+            PromptTarget::from(&services.handles.lookup.member(session, wanted).await?)
         }
     };
     ok(services.sessions.prompt(target, prompt).await?)
@@ -148,7 +156,7 @@ pub(super) async fn events(
             agent.as_ref().map(|agent| &agent.id),
         )
         .await?;
-    ok(page::fit(page, room))
+    ok(fit_page(page, room))
 }
 
 pub(super) async fn messages(
@@ -235,9 +243,59 @@ fn reason(body: &[u8], default: &str) -> Result<String, Refusal> {
     Ok(reason.unwrap_or_else(|| default.into()))
 }
 
+/// The maximum size in bytes of a reply without its events.
+const FRAME: usize = 256;
+
+/// Keeps as many events as fit into `room` bytes. If the first event alone is too large, its
+/// content is cut, so that a reader can continue after it.
+fn fit_page(page: Events, room: usize) -> Events {
+    let Events {
+        events,
+        mut next,
+        head,
+    } = page;
+    let mut left = room.saturating_sub(FRAME);
+    let mut kept: Vec<Box<RawValue>> = Vec::with_capacity(events.len());
+    for event in events {
+        let size = event.get().len() + 1;
+        if size <= left {
+            left -= size;
+            kept.push(event);
+        } else if kept.is_empty() {
+            kept.push(cut(event, left));
+            left = 0;
+        } else {
+            next = seq(&event).unwrap_or(next);
+            break;
+        }
+    }
+    Events {
+        events: kept,
+        next,
+        head,
+    }
+}
+
+fn cut(event: Box<RawValue>, room: usize) -> Box<RawValue> {
+    let cut = truncate::fit(event.get(), room).into_owned();
+    RawValue::from_string(cut).unwrap_or(event)
+}
+
+fn seq(event: &RawValue) -> Option<Seq> {
+    #[derive(Deserialize)]
+    struct Place {
+        seq: Seq,
+    }
+    serde_json::from_str::<Place>(event.get())
+        .ok()
+        .map(|place| place.seq)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::one_line;
+    use serde_json::{Value, json};
+
+    use super::{one_line, *};
 
     #[test]
     fn title_is_one_line_with_single_spaces() {
@@ -249,5 +307,47 @@ mod tests {
         ] {
             assert_eq!(one_line(said).as_deref(), title, "{said:?}");
         }
+    }
+
+    fn event(seq: i64, text: usize) -> Box<RawValue> {
+        let event = json!({ "seq": seq, "type": "message", "data": { "role": "user", "content": "x".repeat(text) } });
+        RawValue::from_string(event.to_string()).unwrap()
+    }
+
+    fn page(sizes: &[usize]) -> Events {
+        let events = sizes
+            .iter()
+            .zip(1..)
+            .map(|(size, seq)| event(seq, *size))
+            .collect();
+        Events {
+            events,
+            next: sizes.len() as i64 + 1,
+            head: 100,
+        }
+    }
+
+    fn kept(sizes: &[usize], room: usize) -> (usize, i64) {
+        let fitted = fit_page(page(sizes), room);
+        let whole = serde_json::to_string(&fitted).unwrap();
+        assert!(whole.len() <= room, "{} over {room}", whole.len());
+        (fitted.events.len(), fitted.next)
+    }
+
+    #[test]
+    fn events_that_fit_are_kept_and_the_rest_follows() {
+        assert_eq!(kept(&[10, 10, 10], 10_000), (3, 4));
+        assert_eq!(kept(&[1_000, 1_000, 9_000], 10_000), (2, 3));
+        assert_eq!(kept(&[9_000, 9_000], 10_000), (1, 2));
+        assert_eq!(kept(&[], 10_000), (0, 1));
+    }
+
+    #[test]
+    fn a_single_event_that_does_not_fit_is_cut() {
+        assert_eq!(kept(&[50_000, 10], 10_000), (1, 2));
+        assert_eq!(kept(&[50_000], 10_000), (1, 2));
+        let fitted = fit_page(page(&[50_000]), 10_000);
+        let cut: Value = serde_json::from_str(fitted.events[0].get()).unwrap();
+        assert_eq!((&cut["truncated"], &cut["seq"]), (&json!(true), &json!(1)));
     }
 }

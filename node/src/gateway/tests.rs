@@ -78,7 +78,7 @@ async fn draining_node_lists_itself_first_and_as_draining() {
     assert_eq!((&first.id, first.name.as_str()), (node.id(), "builder"));
     assert_eq!(first.state, NodeState::Alive);
 
-    node.services().base.view.draining().cancel();
+    node.services().handles.view.draining().cancel();
     let info: NodeInfo = node
         .command(&Address::node(node.id(), "info"), &json!({}))
         .await
@@ -107,7 +107,7 @@ async fn commands_of_a_session_are_performed_by_its_host_whichever_node_is_asked
     }
     let closed: SessionStateNow = other.command(&session("close"), &json!({})).await.unwrap();
     assert_eq!(closed.state, planck_common::command::SessionState::Closed);
-    assert!(!host.services().base.host.has(&started.orchestrator));
+    assert!(!host.services().handles.host.has(&started.orchestrator));
     other.leave().await;
     host.leave().await;
 }
@@ -146,14 +146,14 @@ async fn closed_session_is_read_without_being_opened() {
         let address = Address::agent(&started.orchestrator, verb);
         node.command::<Value>(&address, &json!({})).await.unwrap();
         assert!(
-            !node.services().base.host.has(&started.orchestrator),
+            !node.services().handles.host.has(&started.orchestrator),
             "{verb}"
         );
     }
     let nudge = Address::agent(&started.orchestrator, "nudge");
     node.command::<Value>(&nudge, &json!({})).await.unwrap();
     assert!(
-        node.services().base.host.has(&started.orchestrator),
+        node.services().handles.host.has(&started.orchestrator),
         "it opens"
     );
     node.leave().await;
@@ -178,13 +178,13 @@ async fn idle_agent_without_a_host_is_described_and_aborted_without_being_loaded
         let address = Address::agent(&started.orchestrator, verb);
         assert_eq!(at_node(&node, &address).await["state"], "idle", "{verb}");
         assert!(
-            !node.services().base.host.has(&started.orchestrator),
+            !node.services().handles.host.has(&started.orchestrator),
             "{verb}"
         );
     }
     let nudge = Address::agent(&started.orchestrator, "nudge");
     at_node(&node, &nudge).await;
-    assert!(node.services().base.host.has(&started.orchestrator));
+    assert!(node.services().handles.host.has(&started.orchestrator));
     node.leave().await;
 }
 

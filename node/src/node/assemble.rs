@@ -1,40 +1,43 @@
-//! Builds a node from a configuration and starts it.
+//! Builds a node from a configuration and starts it, with its connection to NATS.
 
-mod inventory;
 mod models;
-mod nats;
 #[cfg(all(test, any(debug_assertions, feature = "simulation")))]
+#[allow(
+    clippy::unwrap_used,
+    reason = "a simulation ends at the first surprise"
+)]
 pub(crate) mod simulated;
 mod store;
-mod store_service;
 mod tools;
 
 use std::sync::Arc;
 
-use nats::NodeConnection;
+use planck_cluster::{
+    decisions::Decisions,
+    registry::ClusterRegistry,
+    thread::{JoinError, MemberLink},
+    view::ClusterView,
+};
+use planck_common::{NodeId, inbox::InboxPrefix, spec::ModelRef, subject::Prefix};
+use planck_providers::{Llm, Provider};
+use planck_store::{SessionStore, StoreError};
+use planck_telemetry::instance;
+use planck_toolbox::{
+    BadTool, ReaperHeartbeat, Tool,
+    project::{NameClash, SourcePart},
+    skill::Skills,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tools::NodeTools;
 
-pub use inventory::Inventory;
-pub use models::{ModelTrial, try_out as try_models};
-pub use nats::{options as nats, prefix};
-pub use store::{StoreTrial, sqlite as sqlite_options, try_out as try_store};
-pub use store_service::{look, take_answers};
-pub use tools::sandbox;
-
-use planck_common::{NodeId, spec::ModelRef};
-
 use super::{ClusterHandle, Joining, Node, NodeNotifier, RunningNode};
 use crate::{
-    actor::{
-        ActorContext, Host, activity::ActivityCounts, runtimes::Runtimes, saving::Queues,
-        toolboxes::Toolboxes,
-    },
+    actor::{ActivityCounts, ActorContext, Host, Toolboxes, runtimes::Runtimes, saving::Queues},
     agent,
-    base::Base,
-    bus::{Bus, BusError},
+    bus::{self, Bus, BusError, MemoryBus, MemoryHub, NatsBus, NatsOptions},
     compact,
     config::Config,
+    handles::ServiceHandles,
     lookup::Lookup,
     peers::Peers,
     services::{Services, ServicesSettings},
@@ -45,13 +48,10 @@ use crate::{
     team_tools,
     workspace::Workspaces,
 };
-use planck_cluster::{decisions::Decisions, thread::JoinError, view::ClusterView};
-use planck_providers::{Llm, Provider};
-use planck_store::{SessionStore, StoreError};
-use planck_telemetry::instance;
-use planck_toolbox::project::{NameClash, SourcePart};
-use planck_toolbox::skill::Skills;
-use planck_toolbox::{BadTool, Tool};
+
+pub use models::{ModelTrial, try_out as try_models};
+pub use store::{StoreTrial, look, sqlite as sqlite_options, take_answers, try_out as try_store};
+pub use tools::{Inventory, sandbox};
 
 /// Why a node could not be built, and how the user can correct that.
 #[derive(Debug, thiserror::Error)]
@@ -97,14 +97,14 @@ pub(crate) struct NodeParts {
 
 /// Builds a node and starts it. If NATS is not configured, the node uses a bus in memory.
 pub async fn open(config: &Config) -> Result<RunningNode, AssemblyError> {
-    let connection = nats::connect(config).await?;
+    let connection = connect_nats(config).await?;
     open_connected(config, connection, false).await
 }
 
 /// Builds and starts a node that works only for the person at the terminal of this process. This
 /// person can be asked to let a command out of the sandbox. Over NATS others could answer.
 pub async fn open_attended(config: &Config) -> Result<RunningNode, AssemblyError> {
-    let connection = nats::connect(config).await?;
+    let connection = connect_nats(config).await?;
     let is_attended = connection.registry.is_none();
     open_connected(config, connection, is_attended).await
 }
@@ -124,7 +124,7 @@ pub(crate) async fn open_embedded(
     config: &Config,
     additions: Additions,
 ) -> Result<(RunningNode, Vec<String>), AssemblyError> {
-    let connection = nats::connect(config).await?;
+    let connection = connect_nats(config).await?;
     let tools = tools::embedded(config, additions.tools, additions.files)?;
     let names = tools.catalogue.names();
     let models = Llm::new(models::options(config)).with_in_process(additions.provider);
@@ -173,7 +173,7 @@ async fn assemble(
     );
     let parts = NodeParts {
         library: library(config, &tools.skills, &models, tools.clashes),
-        joining: nats::joining(config, tools.heartbeat, registry)?,
+        joining: joining(config, tools.heartbeat, registry)?,
         runtimes: runtimes(config)?,
         toolboxes: Toolboxes {
             catalogue: tools.catalogue,
@@ -229,7 +229,7 @@ pub(crate) fn build(config: &Config, parts: NodeParts) -> Arc<Node> {
             store: Arc::clone(&store),
             models: Arc::clone(&models),
         };
-        let base = Base {
+        let handles = ServiceHandles {
             peers: Arc::new(Peers::new(Arc::clone(&bus), Arc::clone(view.liveness()))),
             lookup: Lookup::new(Arc::clone(&store), parts.workspaces),
             host: Host::new(Arc::new(actors), parts.runtimes),
@@ -240,7 +240,7 @@ pub(crate) fn build(config: &Config, parts: NodeParts) -> Arc<Node> {
             tasks: TaskTracker::new(),
         };
         let settings = services_settings(config);
-        Services::new(base, models, sidecars, parts.library, registry, settings)
+        Services::new(handles, models, sidecars, parts.library, registry, settings)
     });
     Arc::new(Node {
         services,
@@ -355,4 +355,90 @@ pub(crate) fn host_name() -> String {
     } else {
         name
     }
+}
+
+/// The bus of a node, and the registry if the node joins a cluster.
+struct NodeConnection {
+    bus: Arc<dyn Bus>,
+    registry: Option<ClusterRegistry>,
+}
+
+/// Connects to NATS. If NATS is not configured, returns a bus in memory.
+async fn connect_nats(config: &Config) -> Result<NodeConnection, AssemblyError> {
+    let Some(options) = nats_options(config)? else {
+        return Ok(NodeConnection {
+            bus: Arc::new(MemoryBus::new(MemoryHub::new())),
+            registry: None,
+        });
+    };
+    let bus = NatsBus::connect(options).await?;
+    bus.check_jetstream().await?;
+    if let Some(exposure) = bus.exposure() {
+        tracing::warn!("{exposure}");
+    }
+    let registry = ClusterRegistry::new(Arc::new(bus.records(config.nats.replicas as usize)));
+    Ok(NodeConnection {
+        bus: Arc::new(bus),
+        registry: Some(registry),
+    })
+}
+
+/// Returns the parts for joining the cluster, or `None` if NATS is not configured or `registry` is
+/// `None`.
+fn joining(
+    config: &Config,
+    heartbeat: Option<ReaperHeartbeat>,
+    registry: Option<ClusterRegistry>,
+) -> Result<Option<Joining>, AssemblyError> {
+    let replicas = config.nats.replicas as usize;
+    let (cluster, store_address) = (config.cluster.clone(), config.store.address());
+    let joining = |((nats, heartbeat), registry)| Joining {
+        link: MemberLink::Nats(Box::new(nats), replicas),
+        cluster,
+        registry,
+        store_address,
+        heartbeat,
+    };
+    Ok(nats_options(config)?
+        .zip(heartbeat)
+        .zip(registry)
+        .map(joining))
+}
+
+/// Returns the options of the connection to NATS, or `None` if NATS is not configured.
+pub fn nats_options(config: &Config) -> Result<Option<NatsOptions>, AssemblyError> {
+    let section = &config.nats;
+    let Some(url) = &section.url else {
+        return Ok(None);
+    };
+    let prefix = prefix(config)?;
+    Ok(Some(NatsOptions {
+        name: name(config),
+        prefix,
+        creds: section.creds.clone(),
+        nkey: section.nkey.as_ref().map(|nkey| nkey.reveal().to_owned()),
+        tls: bus::nats::TlsOptions {
+            required: section.tls_ca.is_some() || section.tls_cert.is_some(),
+            ca: section.tls_ca.clone(),
+            certificate: section.tls_cert.clone().zip(section.tls_key.clone()),
+        },
+        inbox_prefix: inbox(&section.inbox_prefix)?,
+        reply_prefixes: section
+            .reply_prefixes
+            .iter()
+            .map(|prefix| inbox(prefix))
+            .collect::<Result<_, _>>()?,
+        connect_timeout: section.connect_timeout.0,
+        ..NatsOptions::new(url.reveal())
+    }))
+}
+
+/// Returns the prefix of all NATS subjects of the cluster.
+pub fn prefix(config: &Config) -> Result<Prefix, AssemblyError> {
+    Prefix::parse(&config.nats.subject_prefix)
+        .map_err(|error| AssemblyError::Config(error.to_string()))
+}
+
+fn inbox(prefix: &str) -> Result<InboxPrefix, AssemblyError> {
+    InboxPrefix::parse(prefix).map_err(|error| AssemblyError::Config(error.to_string()))
 }

@@ -89,23 +89,23 @@ impl Node {
     /// or at once if there is no cluster.
     pub(super) async fn join(self: &Arc<Self>) -> Result<(), AssemblyError> {
         let (Some(joining), Some(census)) =
-            (&self.cluster.joining, self.services.base.view.census())
+            (&self.cluster.joining, self.services.handles.view.census())
         else {
             return Ok(());
         };
         let services = Arc::downgrade(&self.services);
         let [reapers, tools] = [joining.heartbeat.clone(), joining.heartbeat.clone()];
         let options = JoinOptions {
-            node: self.services.base.view.id().clone(),
+            node: self.services.handles.view.id().clone(),
             record: self.record(joining),
             link: joining.link.clone(),
             times: joining.cluster.times(),
             store: StoreRecord {
-                id: self.services.base.store.id().await?,
+                id: self.services.handles.store.id().await?,
                 address: Some(joining.store_address.clone()),
             },
             census: Arc::clone(census),
-            permit: self.services.base.view.permit().clone(),
+            permit: self.services.handles.view.permit().clone(),
             beat_reapers: Box::new(move || reapers.beat()),
             kill_tools: Box::new(move || tools.cut()),
             load: Box::new(move || {
@@ -126,11 +126,11 @@ impl Node {
         *self.cluster.joined() = Some(joined);
         let (node, stop) = (Arc::clone(self), self.stop.clone());
         self.services
-            .base
+            .handles
             .tasks
             .spawn(async move { stop.run_until_cancelled(node.react(facts)).await });
         let (teams, stop) = (Arc::clone(&self.services.teams), self.stop.clone());
-        self.services.base.tasks.spawn(async move {
+        self.services.handles.tasks.spawn(async move {
             let watching = restarted("the checks of teams", || Arc::clone(&teams).keep_watching());
             stop.run_until_cancelled(watching).await
         });
@@ -181,9 +181,9 @@ impl Node {
             match fact {
                 ClusterFact::PeerDied(node) => {
                     self.services.teams.node_died(node);
-                    self.services.base.view.request_sweep();
+                    self.services.handles.view.request_sweep();
                 }
-                ClusterFact::PeerLeft(_) => self.services.base.view.request_sweep(),
+                ClusterFact::PeerLeft(_) => self.services.handles.view.request_sweep(),
                 ClusterFact::CheckLeases { asked_at } => {
                     if self.services.takeover.drop_superseded().await
                         && let Some(joined) = self.cluster.joined().as_ref()

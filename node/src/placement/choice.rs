@@ -100,11 +100,11 @@ impl Placement {
         node: &NodeId,
         request: &HostAgent,
     ) -> Result<Hosted, Refusal> {
-        if node == self.base.view.id() {
+        if node == self.handles.view.id() {
             return Box::pin(self.host_agent(request.clone())).await;
         }
-        self.base.view.placed(node);
-        self.base.peers.host(node, request).await
+        self.handles.view.placed(node);
+        self.handles.peers.host(node, request).await
     }
 
     /// Asks another node to claim and start an existing agent. Returns whether that node accepted.
@@ -125,7 +125,11 @@ impl Placement {
 
     /// Returns a suitable node other than this one, or `None` if there is none.
     pub fn other_node_for(&self, workspace: &str, spec: &AgentSpec) -> Option<NodeId> {
-        choose(&self.base.view.other_candidates(), &wanted(workspace, spec)).ok()
+        choose(
+            &self.handles.view.other_candidates(),
+            &wanted(workspace, spec),
+        )
+        .ok()
     }
 
     /// Chooses the nodes of a new session's agents. The orchestrator, which is the first agent, is
@@ -134,8 +138,8 @@ impl Placement {
         let mut nodes = AgentNodes::new();
         let mut candidates = self.candidates();
         for agent in agents {
-            let node = if nodes.is_empty() || self.base.view.is_alone() {
-                self.base.view.id().clone()
+            let node = if nodes.is_empty() || self.handles.view.is_alone() {
+                self.handles.view.id().clone()
             } else {
                 choose(&candidates, &wanted(workspace, &agent.spec))?
             };
@@ -155,7 +159,7 @@ impl Placement {
     /// Returns a more suitable node for a session's orchestrator, or `None` if this node is
     /// suitable or no other one is.
     pub async fn better_node(&self, session: &SessionRecord) -> Result<Option<NodeId>, Refusal> {
-        let lead = self.base.lookup.lead(session).await?;
+        let lead = self.handles.lookup.lead(session).await?;
         let workspace = &session.spec.workspace;
         if self.fits_here(&wanted(workspace, &lead.spec)) {
             return Ok(None);
@@ -169,14 +173,14 @@ impl Placement {
     /// Fails if the workspace does not exist here and no other node with it accepts agents.
     pub async fn session_host(&self, session: &SessionRecord) -> Result<Option<NodeId>, Refusal> {
         if let Some(owner) = &session.owner {
-            if owner == self.base.view.id() {
+            if owner == self.handles.view.id() {
                 return Ok(None);
             }
-            if self.base.view.is_alive(owner).await {
+            if self.handles.view.is_alive(owner).await {
                 return Ok(Some(owner.clone()));
             }
         }
-        if self.base.view.is_alone() {
+        if self.handles.view.is_alone() {
             return Ok(None);
         }
         if self.sees(session) {
@@ -188,7 +192,10 @@ impl Placement {
             labels: Map::new(),
             only: None,
         };
-        Ok(Some(choose(&self.base.view.other_candidates(), &wanted)?))
+        Ok(Some(choose(
+            &self.handles.view.other_candidates(),
+            &wanted,
+        )?))
     }
 
     /// Returns the node that hosts an agent according to its record, or `None` if that is this
@@ -197,12 +204,12 @@ impl Placement {
         agent
             .node
             .as_ref()
-            .filter(|node| *node != self.base.view.id() && !self.base.host.has(&agent.id))
+            .filter(|node| *node != self.handles.view.id() && !self.handles.host.has(&agent.id))
     }
 
     /// Returns whether the session's workspace exists on this node.
     pub fn sees(&self, session: &SessionRecord) -> bool {
-        self.base.lookup.context(session, 0).is_ok()
+        self.handles.lookup.context(session, 0).is_ok()
     }
 
     /// Returns the workspace of a request that names neither a workspace nor a path, if the nodes of
@@ -215,7 +222,7 @@ impl Placement {
     /// Returns whether a living node has the session's workspace.
     pub fn has_workspace(&self, session: &SessionRecord) -> bool {
         let workspace = &session.spec.workspace;
-        let others = self.base.view.other_candidates();
+        let others = self.handles.view.other_candidates();
         self.sees(session)
             || others
                 .iter()
@@ -223,16 +230,18 @@ impl Placement {
     }
 
     fn candidates(&self) -> Vec<NodeInfo> {
-        let mut candidates = self.base.view.other_candidates();
+        let mut candidates = self.handles.view.other_candidates();
         candidates.push(self.local.candidate());
         candidates
     }
 
     /// Returns where an agent runs according to its row in SQL, or `None` if it has no row.
     async fn recorded(&self, agent: &AgentId) -> Result<Option<Hosted>, Refusal> {
-        let record = self.base.store.find_agent(agent).await?;
+        let record = self.handles.store.find_agent(agent).await?;
         Ok(record.map(|record| Hosted {
-            node_id: record.node.unwrap_or_else(|| self.base.view.id().clone()),
+            node_id: record
+                .node
+                .unwrap_or_else(|| self.handles.view.id().clone()),
             epoch: record.epoch,
             name: record.spec.name,
             has_task: false,

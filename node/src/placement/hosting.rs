@@ -14,9 +14,9 @@ use planck_common::{
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::{Placement, admission::AdmissionPermit};
+use super::{AdmissionPermit, Placement};
 use crate::{
-    actor::{Hosting, Opening, context::SessionContext},
+    actor::{Hosting, Opening, SessionContext},
     agent::OpenTurn,
 };
 use planck_store::{AgentRecord, HeldLease, LeadIncarnation, LeaseClaim, StoreError};
@@ -36,7 +36,7 @@ impl Placement {
         let session = self.context_of(&request).await?;
         let agent = AgentRecord {
             epoch: request.epoch,
-            ..self.base.lookup.agent(&request.agent_id).await?
+            ..self.handles.lookup.agent(&request.agent_id).await?
         };
         let epoch = if agent.id == request.lead {
             self.start_lead(session, &agent, permit).await?
@@ -59,7 +59,7 @@ impl Placement {
         lead: &AgentRecord,
         permit: AdmissionPermit,
     ) -> Result<i64, Refusal> {
-        let _guard = self.base.host.taking_leases(&session.id);
+        let _guard = self.handles.host.taking_leases(&session.id);
         let claim = LeaseClaim::Lead { after_death: false };
         let lease = self.claim(&session.id, &lead.id, lead.epoch, claim).await?;
         let lease = lease.ok_or_else(team_moved)?;
@@ -93,14 +93,14 @@ impl Placement {
         permit: Option<AdmissionPermit>,
     ) -> Result<Option<i64>, Refusal> {
         let (id, epoch) = (&member.id, member.epoch);
-        let _guard = self.base.host.taking_leases(&session.id);
+        let _guard = self.handles.host.taking_leases(&session.id);
         self.register(&session, id, &member.spec, &opening).await?;
         let claim = LeaseClaim::Member(LeadIncarnation {
             lead: session.lead.clone(),
             incarnation: session.incarnation,
         });
         let Some(lease) = self.claim(&session.id, id, epoch, claim).await? else {
-            if !self.base.host.has(id) {
+            if !self.handles.host.has(id) {
                 self.teams.remove_member(&session, id).await;
             }
             return Ok(None);
@@ -133,7 +133,7 @@ impl Placement {
     /// Starts the actor of an agent whose lease this node holds. With a permit, makes the agent
     /// read its inbox if an input came while it was about to start.
     pub(super) async fn start_registered(&self, hosting: Hosting, permit: Option<AdmissionPermit>) {
-        let (host, agent) = (&self.base.host, hosting.agent.clone());
+        let (host, agent) = (&self.handles.host, hosting.agent.clone());
         let Some(permit) = permit else {
             return host.start(hosting);
         };
@@ -171,7 +171,7 @@ impl Placement {
         epoch: i64,
         claim: LeaseClaim,
     ) -> Result<Option<HeldLease>, StoreError> {
-        let (store, by) = (&self.base.store, self.base.view.id());
+        let (store, by) = (&self.handles.store, self.handles.view.id());
         let claimed = store.claim(session, agent, epoch, claim.clone(), by).await;
         let is_blocked = matches!(claimed, Err(StoreError::Away(_)));
         if is_blocked && self.end_stopped_hosts(session).await {
@@ -184,13 +184,13 @@ impl Placement {
     /// process may hold the lock of the session's database, in which case every claim fails until
     /// the process ends. Returns whether a process was killed.
     async fn end_stopped_hosts(&self, session: &SessionId) -> bool {
-        let Ok(agents) = self.base.store.agents(session).await else {
+        let Ok(agents) = self.handles.store.agents(session).await else {
             return false;
         };
         let hosts: BTreeSet<NodeId> = agents.into_iter().filter_map(|agent| agent.node).collect();
         let mut has_ended = false;
-        for node in hosts.iter().filter(|node| self.base.view.is_gone(node)) {
-            match self.base.store.end_stopped_node(node).await {
+        for node in hosts.iter().filter(|node| self.handles.view.is_gone(node)) {
+            match self.handles.store.end_stopped_node(node).await {
                 Ok(false) => {}
                 Ok(true) => {
                     tracing::warn!(%session, %node, "killed the stopped process of a dead node: it may hold the lock of the session's database");
@@ -207,7 +207,7 @@ impl Placement {
     /// Returns the answer to a request, with this node as the host.
     pub(super) fn hosted(&self, epoch: i64, name: String, has_task: bool) -> Hosted {
         Hosted {
-            node_id: self.base.view.id().clone(),
+            node_id: self.handles.view.id().clone(),
             epoch,
             name,
             has_task,
@@ -220,14 +220,14 @@ impl Placement {
         &self,
         request: &HostAgent,
     ) -> Result<Arc<SessionContext>, Refusal> {
-        match self.base.host.hosting(&request.lead) {
+        match self.handles.host.hosting(&request.lead) {
             Some(hosting) if hosting.session.incarnation == request.incarnation => {
                 Ok(hosting.session)
             }
             Some(_) | None => {
-                let session = self.base.lookup.session(&request.session_id).await?;
+                let session = self.handles.lookup.session(&request.session_id).await?;
                 Ok(Arc::new(
-                    self.base.lookup.context(&session, request.incarnation)?,
+                    self.handles.lookup.context(&session, request.incarnation)?,
                 ))
             }
         }

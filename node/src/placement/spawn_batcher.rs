@@ -19,9 +19,9 @@ use planck_common::{
 };
 use tokio::sync::oneshot;
 
-use super::{Placement, admission::AdmissionPermit, hosting::team_moved};
+use super::{AdmissionPermit, Placement, hosting::team_moved};
 use crate::{
-    actor::{Hosting, Opening, context::SessionContext},
+    actor::{Hosting, Opening, SessionContext},
     agent::Memory,
 };
 use planck_cluster::cascade::TeamIncarnation;
@@ -135,7 +135,7 @@ impl Placement {
         };
         if let Some(mut worker) = self.batcher.queue(incarnation, spawn) {
             let placement = Arc::clone(self);
-            self.base.tasks.spawn(async move {
+            self.handles.tasks.spawn(async move {
                 while let Some(batch) = worker.next() {
                     placement.create(batch).await;
                 }
@@ -163,7 +163,7 @@ impl Placement {
             .filter(|(_, outcome)| !matches!(outcome, AgentCreation::Created { .. }));
         let absent = refused
             .map(|(spawn, _)| &spawn.request.agent_id)
-            .filter(|agent| !self.base.host.has(agent));
+            .filter(|agent| !self.handles.host.has(agent));
         future::join_all(absent.map(|agent| self.teams.remove_member(&context, agent))).await;
         for (spawn, outcome) in batch.into_iter().zip(outcomes) {
             match outcome {
@@ -194,16 +194,16 @@ impl Placement {
             (&agent.id, &agent.spec)
         });
         self.teams.add_members(&context, agents).await?;
-        let _guard = self.base.host.taking_leases(&context.id);
+        let _guard = self.handles.host.taking_leases(&context.id);
         let members: Vec<NewMember> = batch.iter().map(|spawn| spawn.member.clone()).collect();
         let lead = LeadIncarnation {
             lead: first.lead.clone(),
             incarnation: first.incarnation,
         };
         let outcomes = self
-            .base
+            .handles
             .store
-            .create_agents(&context.id, &members, &lead, self.base.view.id())
+            .create_agents(&context.id, &members, &lead, self.handles.view.id())
             .await?;
         Ok((context, outcomes))
     }
@@ -231,7 +231,7 @@ impl Placement {
             spec: AgentSpec { name, ..agent.spec },
             state: AgentState::Idle,
             totals: Usage::default(),
-            node: Some(self.base.view.id().clone()),
+            node: Some(self.handles.view.id().clone()),
             epoch: lease.epoch,
             last_seq: lease.last_seq,
             incarnation: lease.incarnation,
@@ -255,7 +255,7 @@ impl Placement {
             AgentCreation::Known(record) => {
                 let node_id = record.node.clone();
                 Ok(Hosted {
-                    node_id: node_id.unwrap_or_else(|| self.base.view.id().clone()),
+                    node_id: node_id.unwrap_or_else(|| self.handles.view.id().clone()),
                     epoch: record.epoch,
                     name: record.spec.name,
                     has_task: false,

@@ -1,5 +1,7 @@
 //! Tests of choosing a node for an agent, and of a node that receives a request to host one.
 
+use std::sync::Arc;
+
 use planck_common::{
     AgentId, NodeId,
     command::{FirstTask, HostAgent, Started},
@@ -10,9 +12,8 @@ use planck_common::{
 };
 use serde_json::value::RawValue;
 
-use super::{Placement, choice::only_name, claim_request, wanted};
+use super::{Placement, choice::only_name, claim_request, wanted, *};
 use crate::services::testing::{TestNode, World};
-use std::sync::Arc;
 
 fn placement(node: &TestNode) -> &Arc<Placement> {
     &node.services().placement
@@ -22,7 +23,7 @@ fn placement(node: &TestNode) -> &Arc<Placement> {
 /// that of the session's orchestrator.
 async fn spawn(node: &TestNode, started: &Started) -> (HostAgent, AgentSpec) {
     let lead = node.agent(&started.orchestrator).await;
-    let hosting = node.services().base.host.hosting(&lead.id).unwrap();
+    let hosting = node.services().handles.host.hosting(&lead.id).unwrap();
     let spec = AgentSpec {
         name: "helper".into(),
         role: planck_common::spec::AgentRole::Worker,
@@ -79,7 +80,7 @@ async fn spawns_at_once_are_created_in_batches_and_all_started() {
     assert!(
         requests
             .iter()
-            .all(|request| node.services().base.host.has(&request.agent_id))
+            .all(|request| node.services().handles.host.has(&request.agent_id))
     );
     assert_eq!(placement(&node).local().admission().arriving(), 0);
     node.leave().await;
@@ -104,7 +105,7 @@ async fn agent_is_spawned_with_its_task_and_does_it() {
     node.until("the task is done", async |services| {
         let (session, agent) = (&started.session_id, &request.agent_id);
         let page = services
-            .base
+            .handles
             .store
             .messages(session, Some(agent), None, None)
             .await;
@@ -130,7 +131,7 @@ async fn node_takes_no_more_agents_than_its_capacity() {
     );
     let context = node
         .services()
-        .base
+        .handles
         .host
         .hosting(&started.orchestrator)
         .unwrap();
@@ -139,7 +140,7 @@ async fn node_takes_no_more_agents_than_its_capacity() {
     assert_eq!(refusal.unwrap_err().code, Code::Limit);
     let found = node
         .services()
-        .base
+        .handles
         .store
         .find_agent(&request.agent_id)
         .await;
@@ -156,7 +157,7 @@ async fn team_of_a_later_incarnation_spawns_no_agent_for_an_earlier_one() {
     request.incarnation += 1;
     let refusal = placement(&node).host_agent(request.clone()).await;
     assert_eq!(refusal.unwrap_err().code, Code::StaleEpoch);
-    assert!(!node.services().base.host.has(&request.agent_id));
+    assert!(!node.services().handles.host.has(&request.agent_id));
     node.leave().await;
 }
 
@@ -179,7 +180,7 @@ async fn idle_agent_moves_to_another_node_and_is_fenced_on_its_first() {
     let (first, second) = (world.node().await, world.node().await);
     let started = first.start(world.request(&["lead"])).await;
     let lead = first.agent(&started.orchestrator).await;
-    let hosting = first.services().base.host.hosting(&lead.id).unwrap();
+    let hosting = first.services().handles.host.hosting(&lead.id).unwrap();
     let request = claim_request(&hosting.session, &lead, None);
 
     let hosted = placement(&first).host_on(second.id(), &request).await;
@@ -253,4 +254,32 @@ fn only_workspace_of_a_cluster_is_the_one_that_all_its_nodes_name() {
     assert_eq!(only(&["local:a", "main", "local:b", "main"]), main);
     assert_eq!(only(&["main", "other"]), None);
     assert_eq!(only(&["local:a"]), None);
+}
+
+#[test]
+fn places_are_reserved_and_released() {
+    let admission = StartingAgents::default();
+    let mut inside = 0;
+    let one = admission.enter(&AgentId::mint(), 2, || inside).unwrap();
+    let other = admission.enter(&AgentId::mint(), 2, || inside).unwrap();
+    assert!(admission.enter(&AgentId::mint(), 2, || inside).is_none());
+    drop(other);
+    assert_eq!(admission.arriving(), 1);
+    one.use_to_start(|| inside += 1);
+    assert_eq!((admission.arriving(), inside), (0, 1));
+    assert!(admission.enter(&AgentId::mint(), 2, || inside).is_some());
+    assert!(admission.enter(&AgentId::mint(), 1, || inside).is_none());
+}
+
+#[test]
+fn agent_that_is_about_to_start_is_told_to_check_its_inbox() {
+    let (admission, agent) = (StartingAgents::default(), AgentId::mint());
+    let enter = || admission.enter(&agent, 9, || 0).unwrap();
+    assert!(!admission.leave_news(&agent));
+    let (one, again) = (enter(), enter());
+    assert!(admission.leave_news(&agent));
+    drop(one);
+    assert!(again.use_to_start(|| {}));
+    assert!(!admission.leave_news(&agent), "it is in");
+    assert!(!enter().use_to_start(|| {}));
 }

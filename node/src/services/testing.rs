@@ -140,14 +140,14 @@ impl TestNode {
 
     /// Returns the current records of the session's agents.
     pub(crate) async fn members(&self, of: &Started) -> Vec<AgentRecord> {
-        let lookup = &self.services().base.lookup;
+        let lookup = &self.services().handles.lookup;
         lookup.members(&of.session_id).await.unwrap()
     }
 
     /// Returns the current record of the session.
     pub(crate) async fn session(&self, of: &Started) -> SessionRecord {
         self.services()
-            .base
+            .handles
             .lookup
             .session(&of.session_id)
             .await
@@ -156,7 +156,7 @@ impl TestNode {
 
     /// Returns the current record of the agent.
     pub(crate) async fn agent(&self, id: &AgentId) -> AgentRecord {
-        let found = self.services().base.store.find_agent(id).await.unwrap();
+        let found = self.services().handles.store.find_agent(id).await.unwrap();
         found.unwrap()
     }
 
@@ -176,7 +176,7 @@ impl TestNode {
             fresh: false,
             at: Timestamp::now(),
         };
-        let put = self.services().base.store.put(&to.session, prompt).await;
+        let put = self.services().handles.store.put(&to.session, prompt).await;
         assert!(matches!(put.unwrap(), PutResult::Put { .. }));
         id
     }
@@ -185,7 +185,7 @@ impl TestNode {
     pub(crate) async fn until_read(&self, agent: &AgentRecord, input: &InputId) {
         self.until("the input is read", async |services| {
             let row = services
-                .base
+                .handles
                 .store
                 .input(&agent.session, input)
                 .await
@@ -203,7 +203,7 @@ impl TestNode {
         body: &Value,
     ) -> Result<T, Refusal> {
         let body = Bytes::from(body.to_string());
-        let bus = &self.services().base.bus;
+        let bus = &self.services().handles.bus;
         let answer = bus.request(address, body, PATIENCE).await.unwrap();
         reply::decode(&answer).map_err(|error| match error {
             ReplyError::Refused(refusal) => refusal,

@@ -12,7 +12,7 @@ use planck_common::{
 };
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::{CommandOrigin, Sessions, work::Work};
+use super::{CommandOrigin, Sessions, work::CausedWork};
 use crate::bus::truncate;
 use planck_store::{InputOutcome, LogRow, SessionRecord, SessionStore, WorkInput};
 
@@ -53,16 +53,16 @@ impl Sessions {
         let Ok(_place) = self.waiting.places.try_acquire() else {
             return self.outcome_now(session, prompt).await;
         };
-        if origin == CommandOrigin::Client && !self.base.view.is_alone() {
+        if origin == CommandOrigin::Client && !self.handles.view.is_alone() {
             let owner = session
                 .owner
                 .as_ref()
-                .filter(|id| *id != self.base.view.id());
+                .filter(|id| *id != self.handles.view.id());
             if let Some(owner) = owner {
                 let address = Address::session(&session.id, SessionVerb::Outcome.name());
                 let body = json(&request);
                 let asked = self
-                    .base
+                    .handles
                     .peers
                     .relay(owner, &address, body.as_bytes(), wait + RELAY)
                     .await;
@@ -80,7 +80,13 @@ impl Sessions {
         session: &SessionRecord,
         prompt: Option<&InputId>,
     ) -> Result<Outcome, Refusal> {
-        read_outcome(&*self.base.store, self.base.bus.room(), session, prompt).await
+        read_outcome(
+            &*self.handles.store,
+            self.handles.bus.room(),
+            session,
+            prompt,
+        )
+        .await
     }
 
     async fn wait_for_outcome(
@@ -141,7 +147,7 @@ pub async fn read_outcome(
 ) -> Result<Outcome, Refusal> {
     let rows = store.work(&session.id, prompt).await?;
     let rows = rows.ok_or_else(|| unknown_work(session, prompt))?;
-    let work = Work::of(&rows);
+    let work = CausedWork::of(&rows);
     let ended = match (work.state, &rows.root) {
         (WorkState::Over, Some(root)) => ended(store, session, root, &work).await?,
         (WorkState::Over | WorkState::Working | WorkState::Waiting, _) => Ended::default(),
@@ -253,7 +259,7 @@ async fn ended(
     store: &dyn SessionStore,
     session: &SessionRecord,
     root: &WorkInput,
-    work: &Work,
+    work: &CausedWork,
 ) -> Result<Ended, Refusal> {
     let without_turn = match &root.outcome {
         Some(InputOutcome::Rewound) => Some(WorkOutcome::Rewound),

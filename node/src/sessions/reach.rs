@@ -1,20 +1,25 @@
-//! Finds the node on which an agent can be reached. An agent that no living node hosts is taken over
-//! first, so that a command does to it what it does to a loaded agent.
+//! Finds the node on which an agent can be reached, and passes operations on to it. An agent that
+//! no living node hosts is taken over first, so that a command does to it what it does to a loaded
+//! agent. A command is passed on at most once: a node that receives a command from another node
+//! does not pass the command on again.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use planck_common::{
     AgentId, NodeId, SessionId,
-    command::{AgentState, Because, SessionState, SessionVerb},
+    command::{
+        AgentInfo, AgentState, AgentStateNow, AgentVerb, Because, Empty, SessionState, SessionVerb,
+    },
     event::json,
-    reply::Refusal,
+    reply::{Code, Refusal},
     subject::Address,
 };
+use planck_store::{AgentRecord, SessionRecord};
 use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 
 use super::Sessions;
-use crate::takeover::IfClosed;
-use planck_store::{AgentRecord, SessionRecord};
+use crate::{agent::Command, takeover::IfClosed};
 
 /// How long the session's host may take to take over the agents that have no host.
 const RESUME: Duration = Duration::from_secs(5);
@@ -47,10 +52,10 @@ impl Sessions {
     pub async fn host_of(&self, agent: &AgentRecord) -> Option<AgentHost> {
         match self.placement.other_host(agent) {
             Some(node) => {
-                let is_alive = self.base.view.is_alive(node).await;
+                let is_alive = self.handles.view.is_alive(node).await;
                 is_alive.then(|| AgentHost::On(node.clone()))
             }
-            None => self.base.host.has(&agent.id).then_some(AgentHost::Here),
+            None => self.handles.host.has(&agent.id).then_some(AgentHost::Here),
         }
     }
 
@@ -76,7 +81,7 @@ impl Sessions {
     ) -> Result<AgentHost, Refusal> {
         self.take_over_agent(&agent.session, &agent.id, may_open, COMMANDED)
             .await?;
-        let agent = self.base.lookup.agent(&agent.id).await?;
+        let agent = self.handles.lookup.agent(&agent.id).await?;
         let host = self.host_of(&agent).await;
         host.ok_or_else(|| without_host(&agent.id))
     }
@@ -111,7 +116,7 @@ impl Sessions {
     pub(super) async fn places(&self, session: &SessionId) -> Result<MemberPlaces, Refusal> {
         let mut places = MemberPlaces::default();
         let mut gone = BTreeSet::new();
-        for agent in self.base.lookup.members(session).await? {
+        for agent in self.handles.lookup.members(session).await? {
             let other = self.placement.other_host(&agent).cloned();
             let host = match &other {
                 Some(node) if places.nodes.contains(node) => continue,
@@ -144,7 +149,7 @@ impl Sessions {
         may_open: bool,
         reason: &str,
     ) -> Result<(), Refusal> {
-        let record = self.base.lookup.session(session).await?;
+        let record = self.handles.lookup.session(session).await?;
         if record.state == SessionState::Closed && !may_open {
             return Ok(());
         }
@@ -161,7 +166,7 @@ impl Sessions {
             reason: Some(reason.to_owned()),
         };
         let resumed: Result<IgnoredAny, Refusal> = self
-            .base
+            .handles
             .peers
             .relay(&host, &address, json(&because).as_bytes(), RESUME)
             .await;
@@ -174,4 +179,148 @@ impl Sessions {
 
 pub(super) fn without_host(agent: &AgentId) -> Refusal {
     Refusal::unavailable(format!("no node hosts agent {agent} now; ask again"))
+}
+
+/// How long the host may take to perform a command that was passed on. Closing a session is slow
+/// because it waits until processes on other nodes have ended.
+pub(super) const RELAY: Duration = Duration::from_secs(20);
+
+/// How long the host may take to return the information about an agent.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// The sender of a command that this node received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandOrigin {
+    /// A client. This node passes the command on if another node hosts the target.
+    Client,
+    /// Another node, which considers this node the target's host or chose it to start a session.
+    Peer,
+}
+
+impl Sessions {
+    /// Passes a client's command on to the node that hosts its target, and returns that node's
+    /// reply. A command that another node has already passed on is refused.
+    pub async fn pass_on(
+        &self,
+        origin: CommandOrigin,
+        host: &NodeId,
+        address: &Address,
+        body: &[u8],
+    ) -> Result<String, Refusal> {
+        match origin {
+            CommandOrigin::Client => {
+                self.check_reachable(Some(host)).await?;
+                let ok: Box<RawValue> =
+                    self.handles.peers.relay(host, address, body, RELAY).await?;
+                Ok(ok.get().to_owned())
+            }
+            CommandOrigin::Peer => Err(Refusal::unavailable(format!(
+                "it is on node {host} now; ask again"
+            ))),
+        }
+    }
+
+    /// Returns a refusal if `host` is another live node of this computer and this node works
+    /// without NATS, so that it cannot reach `host`.
+    pub(super) async fn check_reachable(&self, host: Option<&NodeId>) -> Result<(), Refusal> {
+        let Some(host) =
+            host.filter(|host| self.handles.view.is_alone() && *host != self.handles.view.id())
+        else {
+            return Ok(());
+        };
+        match self.handles.store.node_lives(host).await? {
+            Some(true) => Err(Refusal::new(
+                Code::Busy,
+                "the session is at work in another process; end that one, let it be `planck serve`, which other commands use, or set NATS_URL for both",
+            )),
+            Some(false) | None => Ok(()),
+        }
+    }
+
+    /// Returns the information that the agent's host has, or `None` if no living node hosts the
+    /// agent, or if the host refuses or does not answer in time.
+    pub async fn agent_info(&self, agent: &AgentRecord) -> Option<AgentInfo> {
+        match self.placement.other_host(agent) {
+            Some(node) if self.handles.view.is_gone(node) => None,
+            Some(node) => self.info_of(node, &agent.id).await.ok(),
+            None => self.handles.host.info(&agent.id).await.ok(),
+        }
+    }
+
+    async fn info_of(&self, node: &NodeId, agent: &AgentId) -> Result<AgentInfo, Refusal> {
+        let info = (agent, AgentVerb::Info);
+        self.handles
+            .peers
+            .command(node, info, &Empty {}, LOOK)
+            .await
+    }
+
+    /// Checks that a node hosts an agent and answers, because only the agent itself can refuse an
+    /// input that may not wait. An agent without a living host is taken over first.
+    pub(super) async fn check_answers(&self, agent: &AgentId) -> Result<(), Refusal> {
+        // An agent that is about to start here reads its inbox once it has started.
+        if self.handles.host.has(agent) || self.placement.local().admission().leave_news(agent) {
+            return Ok(());
+        }
+        let record = self.handles.lookup.agent(agent).await?;
+        match self.reached(&record, true).await? {
+            AgentHost::Here => Ok(()),
+            AgentHost::On(node) => self.info_of(&node, agent).await.map(drop),
+        }
+    }
+
+    /// Aborts an agent's running turn, whichever node hosts the agent. An agent without a living
+    /// host is taken over for that if it has an open turn.
+    pub async fn abort_agent(
+        &self,
+        agent: &AgentRecord,
+        reason: Option<String>,
+    ) -> Result<AgentState, Refusal> {
+        let host = match self.host_of(agent).await {
+            Some(host) => host,
+            None if agent.state == AgentState::Idle => return Ok(AgentState::Idle),
+            None => self.taken_over(agent, false).await?,
+        };
+        match host {
+            AgentHost::Here => {
+                let abort = Command::Abort { reason };
+                let aborted = self.handles.host.command(&agent.id, abort).await;
+                aborted.map_err(|gone| Refusal::unavailable(gone.to_string()))
+            }
+            AgentHost::On(host) => {
+                let (abort, why) = ((&agent.id, AgentVerb::Abort), Because { reason });
+                let now: AgentStateNow = self
+                    .handles
+                    .peers
+                    .command(&host, abort, &why, RELAY)
+                    .await?;
+                Ok(now.state)
+            }
+        }
+    }
+
+    /// Stops an agent permanently, whichever node hosts it. Stopping the orchestrator closes its
+    /// session. An agent of an open session that has no living host is taken over first, so that its
+    /// log gets the end of its turn and its own end.
+    pub async fn stop_agent(
+        &self,
+        agent: &AgentRecord,
+        reason: &str,
+    ) -> Result<AgentState, Refusal> {
+        match self.reached(agent, false).await? {
+            AgentHost::Here => self.takeover.stop_agent(agent, reason).await,
+            AgentHost::On(host) => {
+                let because = Because {
+                    reason: Some(reason.to_owned()),
+                };
+                let stop = (&agent.id, AgentVerb::Stop);
+                let now: AgentStateNow = self
+                    .handles
+                    .peers
+                    .command(&host, stop, &because, RELAY)
+                    .await?;
+                Ok(now.state)
+            }
+        }
+    }
 }

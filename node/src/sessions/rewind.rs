@@ -43,14 +43,14 @@ impl Sessions {
             .takeover
             .take_over_here(session, purpose, &guard)
             .await?;
-        let mut elsewhere = self.base.lookup.members(&session.id).await?;
+        let mut elsewhere = self.handles.lookup.members(&session.id).await?;
         elsewhere.retain(|agent| self.placement.other_host(agent).is_some());
         let held = self
-            .base
+            .handles
             .host
-            .hold(&self.base.host.agents(Some(&session.id)))
+            .hold(&self.handles.host.agents(Some(&session.id)))
             .await;
-        let before = self.base.store.head(&session.id).await?;
+        let before = self.handles.store.head(&session.id).await?;
         let rewound = self.rewind_stored(session, lead.epoch, to, by).await?;
         self.publish_rewound(session, before, &rewound).await;
         self.reload_here(&rewound);
@@ -64,8 +64,8 @@ impl Sessions {
     fn reload_here(&self, rewound: &RewindOutcome) {
         for (agent, epoch) in &rewound.agents {
             if rewound.stopped.contains(agent) {
-                self.base.host.drop_agent(agent);
-            } else if let Some(hosting) = self.base.host.hosting(agent) {
+                self.handles.host.drop_agent(agent);
+            } else if let Some(hosting) = self.handles.host.hosting(agent) {
                 self.reload(hosting, *epoch);
             }
         }
@@ -81,7 +81,7 @@ impl Sessions {
         by: &str,
     ) -> Result<RewindOutcome, StoreError> {
         for _ in 1..TRIES {
-            match self.base.store.rewind(&session.id, epoch, to, by).await {
+            match self.handles.store.rewind(&session.id, epoch, to, by).await {
                 Err(StoreError::Away(reason)) => {
                     tracing::debug!(session = %session.id, reason, "the outcome of the rewind is unknown; sending it again")
                 }
@@ -89,7 +89,7 @@ impl Sessions {
             }
             tokio::time::sleep(PAUSE).await;
         }
-        self.base.store.rewind(&session.id, epoch, to, by).await
+        self.handles.store.rewind(&session.id, epoch, to, by).await
     }
 
     /// Notifies other nodes to load their agents again. The store already refuses the writes of
@@ -100,7 +100,7 @@ impl Sessions {
                 let node = agent.node.as_ref()?;
                 Some(async move {
                     let wake = Wake::look(&agent.session, &agent.id);
-                    self.base.peers.wake(node, &wake).await
+                    self.handles.peers.wake(node, &wake).await
                 })
             });
             for refusal in future::join_all(wakes)
@@ -116,7 +116,7 @@ impl Sessions {
     /// Refuses a rewind to a row that is not a visible message, before any running turn is aborted.
     async fn check_message(&self, session: &SessionRecord, id: Seq) -> Result<(), Refusal> {
         let page = self
-            .base
+            .handles
             .store
             .events(&session.id, id.max(1), 1, None)
             .await?;
@@ -146,7 +146,12 @@ impl Sessions {
             .collect();
         let mut from = before + 1;
         while from <= rewound.head {
-            let page = match self.base.store.events(&session.id, from, PAGE, None).await {
+            let page = match self
+                .handles
+                .store
+                .events(&session.id, from, PAGE, None)
+                .await
+            {
                 Ok(page) => page,
                 Err(error) => {
                     return tracing::warn!(session = %session.id, %error, "cannot publish the rewind; readers find it in the log");
@@ -171,7 +176,7 @@ impl Sessions {
 
     /// Publishes an event without marking it as hidden. Only the log shows that a rewind hides it.
     fn publish_as_written(&self, event: Envelope) {
-        self.base.bus.publish_event(Published {
+        self.handles.bus.publish_event(Published {
             session_id: event.session_id.clone(),
             agent_id: event.agent_id.clone(),
             seq: event.seq,

@@ -1,31 +1,34 @@
 //! Starts a session: resolves its team, records it with its first prompt in one transaction, and
-//! starts its agents.
+//! starts its agents from the records that were just written, without reading them back from the
+//! store.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use futures_util::future;
+use planck_cluster::placement::NodeNeeds;
 use planck_common::{
     AgentId, InputId, NodeId, SessionId, TeamId, Timestamp,
     command::{InputMode, SessionsVerb, Start, Started},
-    event::{InputKind, json},
+    event::{Event, InputKind, SessionStarted, Warning, json},
     message::Part,
     reply::{Code, Refusal},
     spec::{AgentSpec, ClientTool, SessionSpec},
     subject::{Address, Target},
 };
+use planck_store::{AgentRecord, Created, NewAgent, NewInput, NewSession, SessionRecord};
+use planck_toolbox::{catalogue::ToolEntry, outside::OutsideTool};
 
-use super::{
-    CommandOrigin, Sessions, SessionsLimits, checked_author, first_agents::FirstAgents,
-    prompt::bounded,
-};
+use super::{CommandOrigin, Sessions, SessionsLimits, checked_author, prompt::bounded};
 use crate::{
-    placement::{AgentNodes, TRIES, choose, is_of_that_node, wanted},
+    actor::{AT_ONCE, Hosting, Opening, SessionContext},
+    agent::Memory,
+    placement::{
+        AdmissionPermit, AgentNodes, TRIES, choose, claim_request, is_of_that_node, wanted,
+    },
     takeover::IfClosed,
     team::agents_file::{self, Instructions},
     workspace::{self, ChosenWorkspace, WorkspaceDir},
 };
-use planck_cluster::placement::NodeNeeds;
-use planck_store::{Created, NewAgent, NewInput, NewSession, SessionRecord};
-use planck_toolbox::{catalogue::ToolEntry, outside::OutsideTool};
 
 /// How long another node may take to answer a request to start a session.
 const START: Duration = Duration::from_secs(15);
@@ -56,12 +59,17 @@ impl Sessions {
         request.prompt_id = first_prompt(&request);
         request.by = checked_author(request.by)?;
         if let Some(id) = &request.session_id
-            && let Some(known) = self.base.store.recorded(id).await?
+            && let Some(known) = self.handles.store.recorded(id).await?
         {
-            return Ok(started(&known, self.base.view.id(), 0, request.prompt_id));
+            return Ok(started(
+                &known,
+                self.handles.view.id(),
+                0,
+                request.prompt_id,
+            ));
         }
         let (workspace, dir) = (request.workspace.as_deref(), request.dir.as_deref());
-        let workspace = match self.base.lookup.workspaces().meant(workspace, dir) {
+        let workspace = match self.handles.lookup.workspaces().meant(workspace, dir) {
             // Which node gets the request is a matter of chance, so its answer is that of all nodes.
             Err(refusal) if workspace.is_none() && !dir.is_some_and(|dir| dir.starts_with('/')) => {
                 self.placement.only_workspace().ok_or(refusal)?
@@ -72,12 +80,12 @@ impl Sessions {
             return self.start_elsewhere(request, &workspace, origin).await;
         }
         let place = self
-            .base
+            .handles
             .lookup
             .workspaces()
             .choose(Some(&workspace), request.dir.as_deref())?;
         let WorkspaceDir { dir, root } = self
-            .base
+            .handles
             .lookup
             .workspaces()
             .place(&place.workspace, &place.dir)?;
@@ -102,11 +110,11 @@ impl Sessions {
         let permits = self.expect_agents(&session, &nodes);
         let _guard = self.takeover.lock(&id).await?;
         let created = self
-            .base
+            .handles
             .store
-            .create(session, self.base.view.id())
+            .create(session, self.handles.view.id())
             .await
-            .inspect_err(|_| self.base.host.may_miss_agents_of(&id));
+            .inspect_err(|_| self.handles.host.may_miss_agents_of(&id));
         let record = match created? {
             Created::New(record, agents) => {
                 let first = FirstAgents {
@@ -118,19 +126,19 @@ impl Sessions {
                 };
                 self.host_all(&record, first)
                     .await
-                    .inspect_err(|_| self.base.host.may_miss_agents_of(&id))?;
+                    .inspect_err(|_| self.handles.host.may_miss_agents_of(&id))?;
                 record
             }
             Created::Known(record) => record,
         };
-        Ok(started(&record, self.base.view.id(), 0, prompt_id))
+        Ok(started(&record, self.handles.view.id(), 0, prompt_id))
     }
 
     /// Returns whether this node is suitable for the orchestrator. A node without a cluster is
     /// always suitable. If such a node lacks a requirement, the orchestrator's turns fail with an
     /// error about the missing requirement.
     fn lead_fits_here(&self, workspace: &str, request: &Start) -> Result<bool, Refusal> {
-        if self.base.view.is_alone() {
+        if self.handles.view.is_alone() {
             return Ok(true);
         }
         Ok(self
@@ -164,7 +172,7 @@ impl Sessions {
             .clone();
         let address = Address::new(Target::Sessions, SessionsVerb::Start.name());
         let mut candidates = match origin {
-            CommandOrigin::Client => self.base.view.other_candidates(),
+            CommandOrigin::Client => self.handles.view.other_candidates(),
             CommandOrigin::Peer => Vec::new(),
         };
         candidates.push(self.placement.local().candidate());
@@ -176,7 +184,7 @@ impl Sessions {
             };
             let body = json(&request);
             let relayed = self
-                .base
+                .handles
                 .peers
                 .relay(&chosen, &address, body.as_bytes(), START);
             match relayed.await {
@@ -184,8 +192,13 @@ impl Sessions {
                 Err(refusal) if is_of_that_node(&refusal) => refused = Some(refusal),
                 Err(refusal) => return Err(refusal),
             }
-            if let Some(known) = self.base.store.recorded(&id).await? {
-                return Ok(started(&known, self.base.view.id(), 0, request.prompt_id));
+            if let Some(known) = self.handles.store.recorded(&id).await? {
+                return Ok(started(
+                    &known,
+                    self.handles.view.id(),
+                    0,
+                    request.prompt_id,
+                ));
             }
             candidates.retain(|candidate| candidate.id != chosen);
         }
@@ -199,8 +212,8 @@ impl Sessions {
         self.takeover
             .take_over(&session.id, reason, IfClosed::Open)
             .await?;
-        let session = self.base.lookup.session(&session.id).await?;
-        Ok(started(&session, self.base.view.id(), before, None))
+        let session = self.handles.lookup.session(&session.id).await?;
+        Ok(started(&session, self.handles.view.id(), before, None))
     }
 }
 
@@ -343,4 +356,145 @@ fn started(
         seq,
         prompt_id,
     }
+}
+
+/// The incarnation of a new session's team.
+const FIRST: i64 = 1;
+
+/// The agents of a new session, whose leases this node holds.
+pub(super) struct FirstAgents {
+    /// The orchestrator, and then the other agents.
+    pub(super) agents: Vec<AgentRecord>,
+    /// The node that was chosen for each agent.
+    pub(super) nodes: AgentNodes,
+    /// The permits that [`Sessions::expect_agents`] returned.
+    pub(super) permits: HashMap<AgentId, AdmissionPermit>,
+    /// The orchestrator's first prompt.
+    pub(super) prompt: Option<NewInput>,
+    /// Why AGENTS.md or parts of it were not used.
+    pub(super) warning: Option<String>,
+}
+
+impl Sessions {
+    /// Reserves a place for each agent that starts on this node. The caller does so before the
+    /// session is recorded. An agent then reads its inbox if an input came before it had started.
+    pub(super) fn expect_agents(
+        &self,
+        session: &NewSession,
+        nodes: &AgentNodes,
+    ) -> HashMap<AgentId, AdmissionPermit> {
+        let is_here = |agent: &&AgentId| {
+            nodes
+                .get(*agent)
+                .is_none_or(|node| node == self.handles.view.id())
+        };
+        let agents = session.agents.iter().map(|agent| &agent.id);
+        let admission = self.placement.local().admission();
+        agents
+            .filter(is_here)
+            .map(|agent| (agent.clone(), admission.enter_with_session(agent)))
+            .collect()
+    }
+
+    /// Starts the orchestrator on this node, and each other agent on its chosen node, or here if
+    /// that node refuses it.
+    pub(super) async fn host_all(
+        &self,
+        session: &SessionRecord,
+        first: FirstAgents,
+    ) -> Result<(), Refusal> {
+        let FirstAgents {
+            agents,
+            nodes,
+            mut permits,
+            mut prompt,
+            warning,
+        } = first;
+        let context = Arc::new(self.handles.lookup.context(session, FIRST)?);
+        self.teams.create(&context).await?;
+        let (lead, members): (Vec<_>, Vec<_>) = agents
+            .into_iter()
+            .partition(|agent| agent.id == session.spec.lead);
+        for lead in lead {
+            let permit = permits.remove(&lead.id);
+            let opening = Opening {
+                events: first_events(session, warning.clone()),
+                known: Some(Box::new((
+                    lead.clone(),
+                    Memory::of_new_agent(prompt.take()),
+                ))),
+                ..Opening::default()
+            };
+            self.start_member(&context, &lead, opening, permit).await?;
+        }
+        let members: Vec<_> = members
+            .into_iter()
+            .map(|member| (permits.remove(&member.id), member))
+            .collect();
+        let mut members = members.into_iter();
+        loop {
+            let some: Vec<_> = members.by_ref().take(AT_ONCE).collect();
+            if some.is_empty() {
+                return Ok(());
+            }
+            let started = some
+                .into_iter()
+                .map(|(permit, member)| self.start_on_its_node(&context, member, permit, &nodes));
+            future::try_join_all(started).await?;
+        }
+    }
+
+    async fn start_on_its_node(
+        &self,
+        context: &Arc<SessionContext>,
+        member: AgentRecord,
+        permit: Option<AdmissionPermit>,
+        nodes: &AgentNodes,
+    ) -> Result<(), Refusal> {
+        let Some(node) = nodes
+            .get(&member.id)
+            .filter(|node| *node != self.handles.view.id())
+        else {
+            let opening = Opening {
+                known: Some(Box::new((member.clone(), Memory::of_new_agent(None)))),
+                ..Opening::default()
+            };
+            return self.start_member(context, &member, opening, permit).await;
+        };
+        let claim = claim_request(context, &member, None);
+        if self.placement.hand_over(node, &claim).await {
+            return Ok(());
+        }
+        // The other node may have claimed the agent although its answer was lost, so the agent
+        // reads its record when it starts.
+        self.start_member(context, &member, Opening::default(), permit)
+            .await
+    }
+
+    async fn start_member(
+        &self,
+        context: &Arc<SessionContext>,
+        agent: &AgentRecord,
+        opening: Opening,
+        permit: Option<AdmissionPermit>,
+    ) -> Result<(), Refusal> {
+        let hosting = Hosting {
+            session: Arc::clone(context),
+            agent: agent.id.clone(),
+            epoch: agent.epoch,
+            opening,
+            tools_from: None,
+        };
+        self.placement.start(hosting, &agent.spec, permit).await
+    }
+}
+
+/// Returns the events with which the orchestrator's log begins.
+fn first_events(session: &SessionRecord, left_out: Option<String>) -> Vec<Event> {
+    let (name, workspace) = (session.name.to_string(), session.spec.workspace.clone());
+    let started = Event::SessionStarted(SessionStarted { name, workspace });
+    let warning = left_out.map(|message| Warning::new("instructions_left_out", message));
+    std::iter::once(started)
+        .chain(warning.map(Event::Warning))
+        .collect()
 }

@@ -19,7 +19,7 @@ use planck_common::{
 use planck_scripted_model::{Reply, Script, When};
 use serde_json::json as value;
 
-use super::{CommandOrigin, Sessions, first_agents::FirstAgents};
+use super::{CommandOrigin, Sessions, start::FirstAgents};
 use crate::{
     actor::DeliveryOutcome,
     config::Period,
@@ -42,7 +42,7 @@ fn sessions(node: &TestNode) -> &Sessions {
 async fn answered(node: &TestNode, session: &SessionId) {
     node.until("the orchestrator answers", async |services| {
         let page = services
-            .base
+            .handles
             .store
             .messages(session, None, None, None)
             .await;
@@ -67,7 +67,12 @@ async fn second_start_with_the_same_id_finds_the_session() {
         second.prompt_id, first.prompt_id,
         "the prompt is not put twice"
     );
-    let agents = node.services().base.lookup.members(&first.session_id).await;
+    let agents = node
+        .services()
+        .handles
+        .lookup
+        .members(&first.session_id)
+        .await;
     assert_eq!(agents.unwrap().len(), 2);
     node.leave().await;
 }
@@ -98,7 +103,12 @@ async fn prompt_to_an_agent_that_is_about_to_start_is_answered() {
     };
     let nodes = BTreeMap::new();
     let permits = sessions(&node).expect_agents(&session, &nodes);
-    let created = node.services().base.store.create(session, node.id()).await;
+    let created = node
+        .services()
+        .handles
+        .store
+        .create(session, node.id())
+        .await;
     let Created::New(record, agents) = created.unwrap() else {
         panic!("the session was there before")
     };
@@ -106,7 +116,7 @@ async fn prompt_to_an_agent_that_is_about_to_start_is_answered() {
     let lead = agents[0].clone();
     sessions(&node).prompt(&lead, prompt("go")).await.unwrap();
     assert!(
-        !node.services().base.host.has(&lead.id),
+        !node.services().handles.host.has(&lead.id),
         "it has not started"
     );
     let first = FirstAgents {
@@ -179,7 +189,7 @@ async fn start_that_cannot_work_is_refused() {
         assert!(refusal.message.contains(what), "{refusal}");
     }
     let all = serde_json::from_value(value!({})).unwrap();
-    let listed = node.services().base.store.sessions(all).await;
+    let listed = node.services().handles.store.sessions(all).await;
     assert!(listed.unwrap().sessions.is_empty());
     node.leave().await;
 }
@@ -202,7 +212,7 @@ async fn prompt_is_one_of_text_and_content_and_no_answer() {
         let refusal = sessions(&node).prompt(&lead, prompt).await.unwrap_err();
         assert_eq!(refusal.code, Code::BadRequest, "{body}: {refusal}");
     }
-    let store = &node.services().base.store;
+    let store = &node.services().handles.store;
     let inbox = store.open_inputs(&lead.session, &lead.id).await.unwrap();
     assert!(inbox.is_empty(), "nothing was put");
     node.leave().await;
@@ -255,7 +265,7 @@ async fn second_put_of_an_unread_prompt_notifies_the_host() {
     let mut request = prompt("go");
     request.prompt_id = Some(put.clone());
     sessions(&node).prompt(&lead, request).await.unwrap();
-    let store = &node.services().base.store;
+    let store = &node.services().handles.store;
     let row = store.input(&lead.session, &put).await.unwrap().unwrap();
     assert!(!row.is_unread(), "the agent has it, without a sweep");
     node.leave().await;
@@ -267,11 +277,11 @@ async fn inputs_that_arrive_without_a_permit_are_read_when_it_returns() {
     let node = world.node().await;
     let started = node.start(world.request(&["lead"])).await;
     let lead = node.agent(&started.orchestrator).await;
-    let permit = node.services().base.view.permit();
+    let permit = node.services().handles.view.permit();
     for has_rested in [false, true] {
         if has_rested {
             node.until("the agent rests", async |services| {
-                services.base.host.is_at_rest(&lead.id)
+                services.handles.host.is_at_rest(&lead.id)
             })
             .await;
         }
@@ -296,7 +306,7 @@ async fn prompt_reaches_the_agent_from_another_node() {
     assert_eq!(accepted.session_id, started.session_id);
     answered(&other, &started.session_id).await;
     assert!(
-        !other.services().base.host.has(&lead.id),
+        !other.services().handles.host.has(&lead.id),
         "it stays where it was"
     );
     other.leave().await;
@@ -369,19 +379,19 @@ async fn waiting_unloaded(world: &World) -> (TestNode, Started) {
     let started = node.start(request).await;
     let is_unloaded = async |services: &Services| {
         let lead = services
-            .base
+            .handles
             .lookup
             .agent(&started.orchestrator)
             .await
             .unwrap();
-        lead.state == AgentState::Waiting && services.base.host.is_at_rest(&lead.id)
+        lead.state == AgentState::Waiting && services.handles.host.is_at_rest(&lead.id)
     };
     node.until("the agent waits unloaded", is_unloaded).await;
     (node, started)
 }
 
 async fn open_waits(node: &TestNode, started: &Started) -> usize {
-    let store = &node.services().base.store;
+    let store = &node.services().handles.store;
     let filter = ListWaits::default();
     let open = store.waits(Some(&started.session_id), &filter).await;
     open.unwrap().waits.len()
@@ -389,7 +399,7 @@ async fn open_waits(node: &TestNode, started: &Started) -> usize {
 
 /// Returns the kinds of the last events of the session.
 async fn last_kinds(node: &TestNode, started: &Started, count: usize) -> Vec<String> {
-    let store = &node.services().base.store;
+    let store = &node.services().handles.store;
     let log = store.events(&started.session_id, 1, 100, None).await;
     let kinds = log.unwrap().events.into_iter().map(|event| {
         let event: Envelope = serde_json::from_str(event.get()).unwrap();
@@ -459,7 +469,7 @@ async fn worker_whose_node_has_left_is_stopped_with_its_log() {
     let idle = sessions(&node).abort_agent(&worker, None).await;
     assert_eq!(idle.unwrap(), AgentState::Idle);
     assert!(
-        !node.services().base.host.has(&worker.id),
+        !node.services().handles.host.has(&worker.id),
         "it is not loaded"
     );
     let stopped = sessions(&node).stop_agent(&worker, "enough").await;
@@ -499,7 +509,7 @@ async fn rewind_needs_a_message_and_hides_it() {
     let refusal = sessions(&node).rewind(&session, 1, "client").await;
     assert_eq!(refusal.unwrap_err().code, Code::BadRequest);
 
-    let store = &node.services().base.store;
+    let store = &node.services().handles.store;
     let log = store.events(&session.id, 1, 100, None).await.unwrap();
     let mut events = log
         .events
@@ -556,7 +566,7 @@ async fn input_of_a_busy_agent_that_may_not_wait_is_refused_by_verdict() {
     };
     let put = node
         .services()
-        .base
+        .handles
         .store
         .put(&lead.session, input.clone())
         .await;
@@ -577,9 +587,9 @@ async fn deleted_session_is_gone() {
     let session = node.session(&started).await;
     let removed = sessions(&node).delete(&session, "deleted").await.unwrap();
     assert_eq!(removed.agents, 2);
-    let found = node.services().base.lookup.session(&session.id).await;
+    let found = node.services().handles.lookup.session(&session.id).await;
     assert_eq!(found.unwrap_err().code, Code::NotFound);
-    assert!(node.services().base.host.agents(None).is_empty());
+    assert!(node.services().handles.host.agents(None).is_empty());
     let address = Address::session(&session.id, SessionVerb::Info.name());
     let told = node
         .command::<serde_json::Value>(&address, &value!({}))

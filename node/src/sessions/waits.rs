@@ -5,32 +5,30 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use planck_common::{
     AgentId, CallId, Timestamp,
-    command::{Answer, Answered, ListWaits, WaitRow, Waits},
+    command::{AbortSession, Answer, Answered, ListWaits, WaitRow, Waits},
     event::ToolEffect,
     permission::RuleAction,
     reply::{Code, Refusal},
     wait::{WaitAnswer, WaitDecision, WaitKind, WaitScope, WaitState},
 };
+use planck_store::{AnswerOutcome, SessionRecord, SessionStore, nobody_answered};
+use planck_toolbox::schema::CompiledSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-mod changes;
-
-use super::{Sessions, checked_author, prompt::bounded};
+use super::{CommandOrigin, Sessions, checked_author, prompt::bounded};
 use crate::{
     agent::permission::{self, CallFacts},
     nul,
 };
-use planck_store::{AnswerOutcome, SessionRecord, SessionStore, nobody_answered};
-use planck_toolbox::schema::CompiledSchema;
 
 impl Sessions {
     pub async fn waits(&self, filter: ListWaits) -> Result<Waits, Refusal> {
         let session = match &filter.session {
-            Some(session) => Some(self.base.lookup.session(session).await?.id),
+            Some(session) => Some(self.handles.lookup.session(session).await?.id),
             None => None,
         };
-        let mut page = self.base.store.waits(session.as_ref(), &filter).await?;
+        let mut page = self.handles.store.waits(session.as_ref(), &filter).await?;
         // The waits of one answer were opened at the same time, and are listed as the answer has
         // them.
         page.waits.sort_by(|one, other| {
@@ -52,10 +50,10 @@ impl Sessions {
     ) -> Result<Answered, Refusal> {
         self.check_permitted(session, &answer).await?;
         let most = self.limits.max_prompt;
-        let (answered, told) = store_answer(&*self.base.store, most, session, answer).await?;
+        let (answered, told) = store_answer(&*self.handles.store, most, session, answer).await?;
         if let Some((agent, changes)) = told {
             self.wake(&session.id, &agent).await;
-            self.follow(session, &changes, &answered).await?;
+            self.follow_change(session, &changes, &answered).await?;
         }
         Ok(answered)
     }
@@ -71,13 +69,13 @@ impl Sessions {
         let Some(args) = answer.args.as_deref() else {
             return Ok(());
         };
-        let Ok(context) = self.base.lookup.context(session, 0) else {
+        let Ok(context) = self.handles.lookup.context(session, 0) else {
             return Ok(());
         };
-        let Some(wait) = self.base.store.wait(&session.id, &answer.wait).await? else {
+        let Some(wait) = self.handles.store.wait(&session.id, &answer.wait).await? else {
             return Ok(());
         };
-        let Some(agent) = self.base.store.find_agent(&wait.agent_id).await? else {
+        let Some(agent) = self.handles.store.find_agent(&wait.agent_id).await? else {
             return Ok(());
         };
         let Ok(asked) = serde_json::from_str::<AskedCall>(wait.request.get()) else {
@@ -124,9 +122,9 @@ pub async fn store_answer(
     let given = checked(&row, answer, most).await?;
     match store.answer(&session.id, &id, &row.digest, &given).await? {
         AnswerOutcome::Answered { agent, .. } => {
-            let changes = changes::calls_of(&row);
+            let changes = changing_calls(&row);
             if given.decision == WaitDecision::Allow {
-                changes::keep(store, session, &changes).await?;
+                keep_changes(store, session, &changes).await?;
             }
             let answered = Answered {
                 wait: id,
@@ -308,6 +306,106 @@ fn decided_before(row: &WaitRow) -> Refusal {
         (_, None) => "has changed since it was read; read it again".to_owned(),
     };
     Refusal::new(Code::Exists, format!("wait {} {what}", row.id))
+}
+
+/// The part of a wait's request that says which calls made the changes.
+#[derive(Deserialize)]
+struct ChangingCalls {
+    calls: BTreeSet<CallId>,
+}
+
+/// Keeps the changes of these calls, so that calls of their session may run again. Should the node
+/// end before this is stored, a person is asked once more.
+async fn keep_changes(
+    store: &dyn SessionStore,
+    session: &SessionRecord,
+    calls: &BTreeSet<CallId>,
+) -> Result<(), Refusal> {
+    if !calls.is_empty() {
+        let calls: Vec<CallId> = calls.iter().cloned().collect();
+        store.remove_baselines(&session.id, &calls).await?;
+    }
+    Ok(())
+}
+
+impl Sessions {
+    /// Does for the rest of the session what follows from a decision about the changes of these
+    /// calls: keeps the same changes elsewhere, or ends the session's work. Does nothing without
+    /// calls.
+    async fn follow_change(
+        &self,
+        session: &SessionRecord,
+        calls: &BTreeSet<CallId>,
+        answered: &Answered,
+    ) -> Result<(), Refusal> {
+        if calls.is_empty() {
+            return Ok(());
+        }
+        if answered.decision == WaitDecision::Allow {
+            return self.keep_elsewhere(session, calls, answered).await;
+        }
+        let request = AbortSession {
+            reason: Some("a person did not keep changes of protected files".into()),
+            prompt_id: None,
+        };
+        self.abort(session, request, CommandOrigin::Client).await?;
+        Ok(())
+    }
+
+    /// Answers the other waits of the session that are about kept changes alone.
+    async fn keep_elsewhere(
+        &self,
+        session: &SessionRecord,
+        kept: &BTreeSet<CallId>,
+        answered: &Answered,
+    ) -> Result<(), Refusal> {
+        let filter = ListWaits {
+            session: Some(session.id.to_string()),
+            state: Some(WaitState::Open),
+            kind: Some(WaitKind::Change),
+            ..ListWaits::default()
+        };
+        for row in self
+            .handles
+            .store
+            .waits(Some(&session.id), &filter)
+            .await?
+            .waits
+        {
+            if !changing_calls(&row).is_subset(kept) {
+                continue;
+            }
+            let answer = Answer {
+                wait: row.id,
+                decision: WaitDecision::Allow,
+                args: None,
+                value: None,
+                reason: Some(format!(
+                    "the answer to {} keeps the same changes",
+                    answered.wait
+                )),
+                scope: None,
+                digest: Some(row.digest),
+                by: answered.answered_by.clone(),
+            };
+            let most = self.limits.max_prompt;
+            let stored = store_answer(&*self.handles.store, most, session, answer).await?;
+            if let (_, Some((agent, _))) = stored {
+                self.wake(&session.id, &agent).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the calls that made the changes which a wait is about, or none if it is about something
+/// else.
+fn changing_calls(row: &WaitRow) -> BTreeSet<CallId> {
+    if row.kind != WaitKind::Change {
+        return BTreeSet::new();
+    }
+    let request = serde_json::from_str::<ChangingCalls>(row.request.get());
+    request.map_or_else(|_| BTreeSet::new(), |request| request.calls)
 }
 
 #[cfg(test)]

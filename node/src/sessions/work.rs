@@ -17,7 +17,7 @@ use planck_store::{InputOutcome, InputReader, WorkInput, WorkRows};
 /// The work that a prompt caused, or the open work of a session, as of the moment at which its rows
 /// were read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Work {
+pub struct CausedWork {
     pub state: WorkState,
     /// The turns of the prompt's agent that belong to the work, each with a row of the log before
     /// its end.
@@ -26,9 +26,9 @@ pub struct Work {
     pub waiting: HashSet<AgentId>,
 }
 
-type Turn<'a> = (&'a AgentId, u32);
+type TurnOfAgent<'a> = (&'a AgentId, u32);
 
-impl Work {
+impl CausedWork {
     pub fn of(rows: &WorkRows) -> Self {
         let root = rows.root.as_ref();
         let inputs = inputs_of(rows);
@@ -129,7 +129,7 @@ fn is_open(input: &WorkInput) -> bool {
 
 /// Returns the turn that an input belongs to. A turn that a rewind has hidden causes nothing any
 /// more, and its number may be that of a later turn.
-fn turn_of(input: &WorkInput) -> Option<Turn<'_>> {
+fn turn_of(input: &WorkInput) -> Option<TurnOfAgent<'_>> {
     let is_hidden = input.outcome == Some(InputOutcome::Rewound);
     Some((&input.agent, input.turn.filter(|_| !is_hidden)?))
 }
@@ -145,7 +145,7 @@ fn inputs_of(rows: &WorkRows) -> Vec<&WorkInput> {
 
 /// Returns the root and all inputs that it caused, directly or not.
 fn caused_by<'a>(root: &'a WorkInput, rest: &'a [WorkInput]) -> Vec<&'a WorkInput> {
-    let mut sent: HashMap<Turn<'_>, Vec<&WorkInput>> = HashMap::new();
+    let mut sent: HashMap<TurnOfAgent<'_>, Vec<&WorkInput>> = HashMap::new();
     for input in rest.iter().filter(|input| input.is_later) {
         if let (Some(sender), Some(turn)) = (&input.sender, input.cause) {
             sent.entry((sender, turn)).or_default().push(input);

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::{
     Sidecars,
     call::Withdrawal,
-    info::{OfferKind, SidecarOffer},
+    discovery::{OfferKind, SidecarOffer},
     lock,
 };
 use crate::bus::{BusError, StreamedReply};

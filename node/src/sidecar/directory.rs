@@ -1,14 +1,15 @@
-//! The table of known sidecars. This module updates the table from the descriptions that instances
-//! send, and decides which instances still exist. It does no I/O.
+//! The table of known sidecars, and the names under which agents use their tools. This module
+//! updates the table from the descriptions that instances send, and decides which instances still
+//! exist. It does no I/O.
 
 use std::{
     cmp::Ordering,
     collections::{BTreeMap, VecDeque},
 };
 
-use planck_common::{SidecarId, command::SidecarRow, event::ToolEffect};
+use planck_common::{SidecarId, command::SidecarRow, event::ToolEffect, id::is_id};
 
-use super::info::{OfferKind, SidecarInstance, SidecarOffer};
+use super::discovery::{OfferKind, SidecarInstance, SidecarOffer};
 
 /// The number of consecutive searches without an answer after which an instance is removed.
 const MISSES: u32 = 3;
@@ -205,6 +206,104 @@ fn row(name: &SidecarId, instances: &BTreeMap<String, SeenInstance>) -> SidecarR
         instances: u32::try_from(instances.len()).unwrap_or(u32::MAX),
         tools: names(tools),
         compactors: names(compactors),
+    }
+}
+
+/// A tool, and the name under which a model sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NamedTool {
+    pub name: String,
+    pub sidecar: SidecarId,
+    pub offer: SidecarOffer,
+}
+
+/// The tools for each name that a team spec may use, and the warnings for users.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ToolNames {
+    pub tools: BTreeMap<String, Vec<NamedTool>>,
+    pub warnings: Vec<String>,
+}
+
+/// Assigns names to all tools. The qualified name `<sidecar>__<tool>` names exactly one tool. It is
+/// not assigned if it is too long or taken. A tool's own name selects the tool too, unless the node
+/// has a tool of that name. If several sidecars offer a tool of that name, the name selects all of
+/// these tools under their qualified names. `is_taken` returns whether the node has a tool of a
+/// name.
+pub fn assign_names(
+    offers: &BTreeMap<SidecarId, Vec<SidecarOffer>>,
+    is_taken: impl Fn(&str) -> bool,
+) -> ToolNames {
+    let mut assigned = ToolNames::default();
+    for (name, owners) in by_name(offers) {
+        let mut qualified: Vec<NamedTool> = owners
+            .iter()
+            .map(|(sidecar, offer)| named(sidecar, offer))
+            .collect();
+        qualified.retain(|tool| assigned.has_room(&tool.name, &is_taken));
+        for tool in &qualified {
+            assigned.tools.insert(tool.name.clone(), vec![tool.clone()]);
+        }
+        match owners.as_slice() {
+            _ if is_taken(name) => {
+                assigned.warn(name, &owners, "is a tool of this node too", &qualified)
+            }
+            [(sidecar, offer)] => {
+                let tool = NamedTool {
+                    name: name.into(),
+                    sidecar: (*sidecar).clone(),
+                    offer: (*offer).clone(),
+                };
+                assigned.tools.insert(name.into(), vec![tool]);
+            }
+            _ => {
+                assigned.warn(name, &owners, "is offered by several", &qualified);
+                assigned.tools.insert(name.into(), qualified);
+            }
+        }
+    }
+    assigned
+}
+
+type Owners<'a> = Vec<(&'a SidecarId, &'a SidecarOffer)>;
+
+fn by_name(offers: &BTreeMap<SidecarId, Vec<SidecarOffer>>) -> BTreeMap<&str, Owners<'_>> {
+    let mut names: BTreeMap<&str, Owners<'_>> = BTreeMap::new();
+    for (sidecar, offers) in offers {
+        for offer in offers
+            .iter()
+            .filter(|offer| offer.kind != OfferKind::Compactor)
+        {
+            names.entry(&offer.name).or_default().push((sidecar, offer));
+        }
+    }
+    names
+}
+
+fn named(sidecar: &SidecarId, offer: &SidecarOffer) -> NamedTool {
+    NamedTool {
+        name: format!("{sidecar}__{}", offer.name),
+        sidecar: sidecar.clone(),
+        offer: offer.clone(),
+    }
+}
+
+impl ToolNames {
+    fn has_room(&self, name: &str, is_taken: impl Fn(&str) -> bool) -> bool {
+        is_id(name) && !is_taken(name) && !self.tools.contains_key(name)
+    }
+
+    fn warn(&mut self, name: &str, owners: &Owners<'_>, what: &str, qualified: &[NamedTool]) {
+        let owners: Vec<&str> = owners.iter().map(|(sidecar, _)| sidecar.as_str()).collect();
+        let names: Vec<&str> = qualified.iter().map(|tool| tool.name.as_str()).collect();
+        let names = if names.is_empty() {
+            "nothing: the longer name does not fit".into()
+        } else {
+            names.join(", ")
+        };
+        self.warnings.push(format!(
+            "the tool `{name}` of sidecar {} {what}; it goes by {names}",
+            owners.join(", ")
+        ));
     }
 }
 

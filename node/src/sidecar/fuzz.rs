@@ -7,7 +7,7 @@ use planck_common::{CallId, SidecarId, subject::Prefix};
 
 use super::{
     call::{CallTarget, SidecarCall},
-    info::{DefaultTimeouts, SidecarInstance},
+    discovery::{DefaultTimeouts, SidecarInstance},
 };
 use crate::bus::StreamedReply;
 

@@ -13,16 +13,20 @@ use planck_common::{
     sidecar::{TIMEOUT_RENEWALS, ToolRequest},
     subject::{self, Prefix},
 };
+use planck_telemetry::metrics;
+use planck_toolbox::{Invocation, Tool, ToolOutcome};
 use serde_json::{Map, Value, json, value::RawValue};
 
 use super::{
     call::{CallContext, CallTarget, SidecarCall},
-    info::{OfferKind, SidecarOffer},
-    names::NamedTool,
+    directory::NamedTool,
+    discovery::{OfferKind, SidecarOffer},
 };
-use crate::{bus::Bus, model::ToolSpec};
-use planck_telemetry::metrics;
-use planck_toolbox::{Invocation, Tool, ToolOutcome};
+use crate::{
+    bus::Bus,
+    config::{Config, PlainTool},
+    model::ToolSpec,
+};
 
 /// The argument with which a model can set the idle time-out of a call.
 const TIMEOUT: &str = "timeout_ms";
@@ -241,6 +245,39 @@ impl CallTarget {
             Self::Plain => None,
         }
     }
+}
+
+/// Returns the configured tools. This function reports no mistakes. The configuration checks for
+/// some of them, and the catalogue finds the others when the tools are added.
+pub fn plain_tools(config: &Config, bus: &Arc<dyn Bus>) -> Vec<Arc<dyn Tool>> {
+    let section = &config.sidecars;
+    let tools = section.tools.0.iter();
+    tools
+        .filter_map(|(name, plain)| tool(name, plain, section.tool_timeout.0, bus))
+        .collect()
+}
+
+fn tool(
+    name: &str,
+    plain: &PlainTool,
+    usual: Duration,
+    bus: &Arc<dyn Bus>,
+) -> Option<Arc<dyn Tool>> {
+    let spec = ToolSpec {
+        name: name.into(),
+        description: plain.description.clone(),
+        parameters: RawValue::from_string(plain.parameters.clone()).ok()?.into(),
+        effect: ToolEffect::find(&plain.effect)?,
+        sidecar: None,
+        wait: None,
+    };
+    let idle = plain.timeout.as_ref().map_or(usual, |period| period.0);
+    Some(Arc::new(RemoteTool::plain(
+        spec,
+        plain.subject.clone(),
+        idle,
+        Arc::clone(bus),
+    )))
 }
 
 #[cfg(test)]

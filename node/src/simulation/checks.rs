@@ -88,7 +88,7 @@ impl SimWorld {
     pub(super) fn tool_began(&self, node: &NodeId, call: &Invocation) {
         let link = self.link(node);
         let hosting = link.node.upgrade();
-        let hosting = hosting.and_then(|node| node.services().base.host.hosting(&call.agent_id));
+        let hosting = hosting.and_then(|node| node.services().handles.host.hosting(&call.agent_id));
         let new = RunningTool {
             node: node.clone(),
             session: call.session_id.clone(),
@@ -186,7 +186,7 @@ impl SimWorld {
     ) {
         let (link, now) = (self.link(from), self.millis());
         let running = link.node.upgrade();
-        let runs_it = running.is_some_and(|node| node.services().base.host.has(agent));
+        let runs_it = running.is_some_and(|node| node.services().handles.host.has(agent));
         if from != by && !link.may_die && runs_it {
             let (agent, from) = (self.name("agent", agent), self.name("node", from));
             self.violated(format!("{agent} was claimed from {from}, which runs it"));
@@ -257,7 +257,7 @@ impl SimWorld {
                 let Some(node) = link.node.upgrade() else {
                     continue;
                 };
-                if node.services().base.view.is_suspended() {
+                if node.services().handles.view.is_suspended() {
                     suspended.entry(id.clone()).or_insert(now);
                 } else {
                     suspended.remove(&id);
@@ -298,7 +298,7 @@ impl SimWorld {
     }
 
     fn stale_on(&self, node: &crate::node::Node) -> Vec<AgentId> {
-        let hostings = node.services().base.host.hostings();
+        let hostings = node.services().handles.host.hostings();
         let data = self.data();
         let is_stale = |hosting: &crate::actor::Hosting| {
             let session = data.sessions.get(&hosting.session.id)?;

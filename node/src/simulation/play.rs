@@ -117,7 +117,7 @@ async fn run(seed: u64, cluster: &Cluster) {
 fn serving(world: &SimWorld) -> Vec<Arc<Node>> {
     let living = world.living();
     let nodes = living.iter().filter_map(|id| world.link(id).node.upgrade());
-    let serves = |node: &Arc<Node>| !node.services().base.view.is_suspended();
+    let serves = |node: &Arc<Node>| !node.services().handles.view.is_suspended();
     nodes.filter(serves).collect()
 }
 
@@ -139,7 +139,7 @@ fn left(cluster: &Cluster, sessions: &[StartedSession]) -> Option<String> {
             let name = world.name("agent", &agent.id);
             let hosts: BTreeSet<_> = nodes
                 .iter()
-                .filter(|node| node.services().base.host.has(&agent.id))
+                .filter(|node| node.services().handles.host.has(&agent.id))
                 .map(|node| node.id().clone())
                 .collect();
             let holder: BTreeSet<_> = agent.node.iter().cloned().collect();

@@ -1,22 +1,23 @@
 //! Closes sessions and stops agents. Running work is ended, waiting inputs get their outcome, and
-//! the leases are released.
+//! the leases are released. The session's log shows which ends of workers were reported to the
+//! orchestrator, so that a crash between a worker's end and the row in the log loses nothing, and
+//! no end is reported twice.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future;
 use planck_common::{
     NodeId, SessionId,
-    command::{AgentState, SessionState, StopTeam},
+    command::{AgentState, SessionState, StopTeam, Wake},
     event::{Event, Reason},
     registry::TeamEnd,
     reply::Refusal,
 };
-use tokio::time::Duration;
+use planck_store::{AgentRecord, LeaseRelease, SessionRecord, StoreError};
+use tokio::time::timeout;
 
-use super::{Purpose, SessionGuard, Takeover, maintenance::UnfinishedClose, stop::LOST};
-use crate::actor::AT_ONCE;
-use planck_cluster::planted::{PlantedFault, is_planted};
-use planck_store::{AgentRecord, LeaseRelease, SessionRecord};
+use super::{Purpose, SessionGuard, Takeover, UnfinishedClose};
+use crate::{actor::AT_ONCE, agent::Command};
 
 /// The maximum number of times that a close checks for agents that are still held, because a spawn
 /// may have been in progress.
@@ -35,7 +36,7 @@ impl Takeover {
         reason: &str,
     ) -> Result<SessionState, Refusal> {
         let guard = self.lock(&session.id).await?;
-        let session = self.base.lookup.session(&session.id).await?;
+        let session = self.handles.lookup.session(&session.id).await?;
         if session.state == SessionState::Open || !self.held(&session).await?.is_empty() {
             self.close_locked(&session, reason, Purpose::End, &guard)
                 .await?;
@@ -68,7 +69,7 @@ impl Takeover {
         };
         self.maintenance.closing(&session.id, close);
         let lead = self.take_over_here(session, purpose, guard).await?;
-        self.base
+        self.handles
             .store
             .set_state(&session.id, lead.epoch, SessionState::Closed)
             .await?;
@@ -88,9 +89,6 @@ impl Takeover {
         lead: &AgentRecord,
         reason: &str,
     ) -> Result<(), Refusal> {
-        if is_planted(PlantedFault::CloseKeepsMembers) {
-            return Ok(());
-        }
         for _ in 0..ROUNDS {
             let mut held = self.held(session).await?;
             held.retain(|agent| agent.id != lead.id);
@@ -147,7 +145,7 @@ impl Takeover {
         order: &StopTeam,
         members: &[AgentRecord],
     ) -> Result<(), Refusal> {
-        let ended = self.base.peers.stop_team(node, order, ENDING).await?;
+        let ended = self.handles.peers.stop_team(node, order, ENDING).await?;
         if ended.agents > 0 {
             return Ok(());
         }
@@ -157,13 +155,13 @@ impl Takeover {
             stopped: false,
         };
         let releases: Vec<LeaseRelease> = members.iter().map(release).collect();
-        let results = self.base.store.release_all(session, &releases).await?;
+        let results = self.handles.store.release_all(session, &releases).await?;
         Ok(results.into_iter().collect::<Result<(), _>>()?)
     }
 
     /// Returns the agents of a session whose leases some node holds, alive or not.
     pub(super) async fn held(&self, session: &SessionRecord) -> Result<Vec<AgentRecord>, Refusal> {
-        let mut agents = self.base.store.agents(&session.id).await?;
+        let mut agents = self.handles.store.agents(&session.id).await?;
         agents.retain(|agent| agent.node.is_some());
         Ok(agents)
     }
@@ -175,7 +173,7 @@ impl Takeover {
         agent: &AgentRecord,
         reason: &str,
     ) -> Result<AgentState, Refusal> {
-        let session = self.base.lookup.session(&agent.session).await?;
+        let session = self.handles.lookup.session(&agent.session).await?;
         if agent.id == session.spec.lead {
             self.close(&session, reason).await?;
             return Ok(AgentState::Stopped);
@@ -183,5 +181,112 @@ impl Takeover {
         self.stop_here(agent, reason, true, Vec::new()).await?;
         self.report_exits(&session).await;
         Ok(AgentState::Stopped)
+    }
+}
+
+/// The reason that is recorded when sessions or members end because their node died.
+const LOST: &str = "node_lost";
+
+/// How long an orchestrator may take to record the end of a worker. After that, a sweep reports the
+/// end again.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Takeover {
+    /// Stops for good a member whose node died, in a session whose members are not to continue.
+    pub(super) async fn stop_lost(&self, member: &AgentRecord) -> Result<(), Refusal> {
+        self.stop_here(member, LOST, true, Vec::new()).await?;
+        let session = self.handles.lookup.session(&member.session).await?;
+        self.report_exits(&session).await;
+        Ok(())
+    }
+
+    /// Stops an agent on this node. If its actor is not here, releases its lease.
+    pub(super) async fn stop_here(
+        &self,
+        agent: &AgentRecord,
+        reason: &str,
+        for_good: bool,
+        last: Vec<Event>,
+    ) -> Result<(), Refusal> {
+        let stop = Command::Stop {
+            reason: reason.into(),
+            for_good,
+            last,
+        };
+        if self.handles.host.command(&agent.id, stop).await.is_ok() {
+            return Ok(());
+        }
+        // No node hosts the agent, or only its record says that this node holds the lease.
+        Ok(self
+            .handles
+            .store
+            .release(&agent.session, &agent.id, agent.epoch, for_good)
+            .await?)
+    }
+
+    /// Reports the ends of workers of the session to its orchestrator, on this node or another one.
+    /// If the attempt fails, the next sweep repeats it. An orchestrator without a host is informed
+    /// when its session is taken over.
+    pub(super) async fn report_exits(&self, session: &SessionRecord) {
+        let told = match &session.owner {
+            Some(node) if node != self.handles.view.id() => {
+                let wake = Wake {
+                    exits: true,
+                    ..Wake::look(&session.id, &session.spec.lead)
+                };
+                self.handles.peers.wake(node, &wake).await
+            }
+            Some(_) => self.record_exits(&session.id).await,
+            None => Ok(()),
+        };
+        if let Err(refusal) = told {
+            tracing::debug!(session = %session.id, %refusal, "cannot report a worker's end to the orchestrator yet");
+            self.maintenance.look_for_exits(&session.id);
+        }
+    }
+
+    /// Makes the next sweep check for workers of the session that ended.
+    pub fn look_for_exits(&self, session: &SessionId) {
+        self.maintenance.look_for_exits(session);
+    }
+
+    /// Records the unreported ends of workers in the log of their orchestrator, which must be on
+    /// this node.
+    pub async fn record_exits(&self, session: &SessionId) -> Result<(), Refusal> {
+        let _guard = self.maintenance.lock_exit_reports(session).await?;
+        let record = self.handles.lookup.session(session).await?;
+        for exit in self.handles.store.unreported_exits(session).await? {
+            let told = self
+                .handles
+                .host
+                .command(&record.spec.lead, Command::Record(Event::WorkerExit(exit)));
+            let told = timeout(PATIENCE, told)
+                .await
+                .map_err(|_| Refusal::unavailable("the orchestrator does not answer"))?;
+            told.map_err(|gone| Refusal::unavailable(gone.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Reports the ends of workers that may not have been reported yet. With `everywhere`, also
+    /// checks every session whose orchestrator is here, because a node that is gone may have left
+    /// reports unfinished.
+    pub(super) async fn sweep_exits(&self, everywhere: bool) {
+        let mut sessions = self.maintenance.take_exits();
+        if everywhere {
+            let mut leads = self.handles.host.hostings();
+            leads.retain(|hosting| hosting.session.lead == hosting.agent);
+            sessions.extend(leads.into_iter().map(|lead| lead.session.id.clone()));
+        }
+        for session in sessions {
+            match self.handles.store.session(&session).await {
+                Ok(Some(record)) => self.report_exits(&record).await,
+                Ok(None) | Err(StoreError::NotFound(_)) => {}
+                Err(error) => {
+                    tracing::debug!(%session, %error, "cannot read which workers ended; the next sweep tries again");
+                    self.maintenance.look_for_exits(&session);
+                }
+            }
+        }
     }
 }

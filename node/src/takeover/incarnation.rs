@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::{Purpose, Takeover};
-use crate::{actor::context::SessionContext, base::Base, team_registry::TeamRegistry};
+use crate::{actor::SessionContext, handles::ServiceHandles, team_registry::TeamRegistry};
 use planck_cluster::{
     cascade::TeamIncarnation,
     claiming::{ClaimEffect, ClaimInput, ClaimPlan, ClaimPolicy, LeadLease, TeamClaim},
@@ -86,7 +86,7 @@ impl Takeover {
         seen: i64,
         after_death: bool,
     ) -> Result<Option<HeldLease>, StoreError> {
-        let _guard = self.base.host.taking_leases(&session.id);
+        let _guard = self.handles.host.taking_leases(&session.id);
         let claim = LeaseClaim::Lead { after_death };
         let claimed = self.placement.claim(&session.id, &lead.id, seen, claim);
         let lease = claimed.await?;
@@ -101,7 +101,7 @@ impl Takeover {
         let other = agent
             .node
             .as_ref()
-            .filter(|node| *node != self.base.view.id());
+            .filter(|node| *node != self.handles.view.id());
         if other.is_some() {
             metrics::meters().taken_over();
         }
@@ -117,7 +117,7 @@ impl Takeover {
         lead: &AgentRecord,
         step: LeadStep,
     ) -> Result<(), Refusal> {
-        let context = self.base.lookup.context(session, lead.incarnation)?;
+        let context = self.handles.lookup.context(session, lead.incarnation)?;
         let is_ending = matches!(step, LeadStep::TakeLease { .. });
         match self.teams.move_lead_here(&context).await {
             Ok(has_moved) if has_moved || is_ending => Ok(()),
@@ -139,7 +139,7 @@ impl Takeover {
         purpose: Purpose<'_>,
     ) -> Result<Option<ClaimedLead>, Refusal> {
         let plan = self.plan(session, lead, purpose).await?;
-        let context = self.base.lookup.context(session, lead.incarnation + 1)?;
+        let context = self.handles.lookup.context(session, lead.incarnation + 1)?;
         let (claim, effects) = TeamClaim::begin(plan, clock::now());
         let next = NextIncarnation {
             takeover: self,
@@ -169,13 +169,13 @@ impl Takeover {
         lead: &AgentRecord,
         purpose: Purpose<'_>,
     ) -> Result<ClaimPlan, Refusal> {
-        let members = self.base.lookup.members(&session.id).await?;
+        let members = self.handles.lookup.members(&session.id).await?;
         let nodes: BTreeSet<NodeId> = members.into_iter().filter_map(|agent| agent.node).collect();
         let mut hosts = Vec::with_capacity(nodes.len());
         for node in nodes {
             hosts.push(TeamHost {
-                is_alive: self.base.view.is_alive(&node).await,
-                quiet_from: self.base.view.tools_from(&node),
+                is_alive: self.handles.view.is_alive(&node).await,
+                quiet_from: self.handles.view.tools_from(&node),
                 node,
             });
         }
@@ -185,11 +185,11 @@ impl Takeover {
             ClaimPolicy::Resume
         };
         Ok(recovery::claim_plan(
-            (self.base.view.id().clone(), seen(lead)),
+            (self.handles.view.id().clone(), seen(lead)),
             hosts,
             policy,
             clock::now(),
-            self.base.view.tool_grace(),
+            self.handles.view.tool_grace(),
         ))
     }
 
@@ -311,14 +311,19 @@ impl NextIncarnation<'_> {
             ..DecisionData::because("no live node held it")
         };
         self.takeover
-            .base
+            .handles
             .decisions
             .publish(DecisionKind::SessionClaimed, data);
         Ok(ClaimInput::LeaseTaken)
     }
 
     async fn read_lease(&mut self) -> Result<ClaimInput, StoreError> {
-        let found = self.takeover.base.store.find_agent(&self.lead.id).await?;
+        let found = self
+            .takeover
+            .handles
+            .store
+            .find_agent(&self.lead.id)
+            .await?;
         let Some(lead) = found else {
             return Ok(ClaimInput::LeaseRefused);
         };
@@ -336,9 +341,9 @@ impl NextIncarnation<'_> {
         let teams = Arc::clone(&self.takeover.teams);
         match effect {
             ClaimEffect::StopTeam { node, incarnation } => {
-                let base = self.takeover.base.clone();
+                let handles = self.takeover.handles.clone();
                 self.jobs
-                    .spawn(stop_team(base, teams, session, node, incarnation));
+                    .spawn(stop_team(handles, teams, session, node, incarnation));
             }
             ClaimEffect::MarkTeamDead {
                 incarnation: number,
@@ -373,7 +378,7 @@ impl NextIncarnation<'_> {
 /// begins. Returns `None` if the node does not confirm this. The claim then delays tools, because
 /// those of the members may still be running.
 pub(super) async fn stop_team(
-    base: Base,
+    handles: ServiceHandles,
     teams: Arc<TeamRegistry>,
     session: SessionRecord,
     node: NodeId,
@@ -385,12 +390,12 @@ pub(super) async fn stop_team(
         reason: TeamEnd::NodeDead,
         log_reason: None,
     };
-    if node == *base.view.id() {
+    if node == *handles.view.id() {
         teams.stop_here(&order).await;
     } else if is_planted(PlantedFault::StopUnasked) {
         return Some(ClaimInput::Stopped { node });
-    } else if let Err(refusal) = base.peers.stop_team(&node, &order, STOPPING).await {
-        if base.view.is_alive(&node).await {
+    } else if let Err(refusal) = handles.peers.stop_team(&node, &order, STOPPING).await {
+        if handles.view.is_alive(&node).await {
             tracing::warn!(session = %session.id, %node, %refusal, "a node does not confirm that it stopped the team's members; tools start later");
         }
         return None;

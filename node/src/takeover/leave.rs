@@ -69,7 +69,7 @@ impl Takeover {
         if is_first {
             tracing::info!(reason, "a client asked this node to drain");
             let data = DecisionData::because(reason);
-            self.base.decisions.publish(DecisionKind::Drain, data);
+            self.handles.decisions.publish(DecisionKind::Drain, data);
         }
     }
 
@@ -94,9 +94,9 @@ impl Takeover {
     /// has moved or cannot move, or after a last attempt once `patience` is over. This node keeps
     /// the leases of the rest, and a node that finds this one gone takes them over.
     pub async fn drain(&self, patience: Duration) {
-        self.base.view.draining().cancel();
+        self.handles.view.draining().cancel();
         let until = Instant::now() + patience;
-        let (mut unread, mut staying) = (self.base.host.agents(None), Vec::new());
+        let (mut unread, mut staying) = (self.handles.host.agents(None), Vec::new());
         loop {
             let mode = if Instant::now() < until {
                 DrainMode::WhenIdle
@@ -132,7 +132,7 @@ impl Takeover {
     ) -> Vec<AgentId> {
         let mut unread = Vec::new();
         for agent in agents {
-            match self.base.lookup.agent(&agent).await {
+            match self.handles.lookup.agent(&agent).await {
                 Ok(record) => read.push(record),
                 Err(refusal) if refusal.retryable => unread.push(agent),
                 Err(refusal) => tracing::debug!(%agent, %refusal, "the agent is gone"),
@@ -142,7 +142,7 @@ impl Takeover {
     }
 
     async fn move_away(&self, agent: &AgentRecord, mode: DrainMode) -> Move {
-        let Some(hosting) = self.base.host.hosting(&agent.id) else {
+        let Some(hosting) = self.handles.host.hosting(&agent.id) else {
             return Move::Done;
         };
         let workspace = &hosting.session.workspace;
@@ -152,12 +152,12 @@ impl Takeover {
         let is_idle = self.is_idle(&agent.id).await;
         match mode {
             DrainMode::WhenIdle => {
-                if !self.base.host.leave(&agent.id).await.unwrap_or(false) {
+                if !self.handles.host.leave(&agent.id).await.unwrap_or(false) {
                     return Move::NotYet;
                 }
             }
             DrainMode::Now => {
-                self.base
+                self.handles
                     .host
                     .drop_agents(std::slice::from_ref(&agent.id))
                     .await
@@ -176,7 +176,7 @@ impl Takeover {
                     session: Some(agent.session.clone()),
                     ..DecisionData::because(self.why_drained())
                 };
-                self.base.decisions.publish(DecisionKind::Drain, data);
+                self.handles.decisions.publish(DecisionKind::Drain, data);
                 Move::Done
             }
             // The agent continues here. If the other node has it in spite of the refusal, the store
@@ -185,7 +185,7 @@ impl Takeover {
             // unreachable.
             Err(refusal) => {
                 tracing::debug!(agent = %agent.id, %node, %refusal, "the agent cannot move");
-                self.base.host.start(hosting);
+                self.handles.host.start(hosting);
                 if is_idle {
                     Move::Impossible
                 } else {
@@ -197,7 +197,7 @@ impl Takeover {
 
     /// Drops the idle agents on this node and releases their leases.
     pub async fn release_idle(&self) {
-        for some in self.base.host.agents(None).chunks(AT_ONCE) {
+        for some in self.handles.host.agents(None).chunks(AT_ONCE) {
             let dropped = future::join_all(some.iter().map(|agent| self.drop_if_idle(agent))).await;
             let mut by_session: BTreeMap<SessionId, Vec<LeaseRelease>> = BTreeMap::new();
             for (session, release) in dropped.into_iter().flatten() {
@@ -214,13 +214,14 @@ impl Takeover {
     /// store returned this node's leases in time.
     pub async fn drop_superseded(&self) -> bool {
         let here: Vec<(AgentId, i64)> = self
-            .base
+            .handles
             .host
             .hostings()
             .into_iter()
             .map(|hosting| (hosting.agent, hosting.epoch))
             .collect();
-        let Ok(held) = timeout(PATIENCE, self.base.store.held_by(self.base.view.id())).await else {
+        let Ok(held) = timeout(PATIENCE, self.handles.store.held_by(self.handles.view.id())).await
+        else {
             return false;
         };
         let held: BTreeMap<AgentId, i64> = match held {
@@ -235,7 +236,7 @@ impl Takeover {
         };
         for agent in recovery::superseded(&here, &held) {
             tracing::warn!(%agent, "dropped an agent whose lease another node took");
-            self.base.host.drop_agent(&agent);
+            self.handles.host.drop_agent(&agent);
         }
         true
     }
@@ -243,20 +244,20 @@ impl Takeover {
     /// Drops all agents and refuses new ones. Writes nothing, because other nodes have taken over the
     /// work of this node, or will do so.
     pub fn drop_all(&self) {
-        self.base.host.close();
-        for agent in self.base.host.agents(None) {
-            self.base.host.drop_agent(&agent);
+        self.handles.host.close();
+        for agent in self.handles.host.agents(None) {
+            self.handles.host.drop_agent(&agent);
         }
     }
 
     /// Drops an agent if it is idle. Returns its session and the release of its lease, or `None` if
     /// the agent was not dropped.
     async fn drop_if_idle(&self, agent: &AgentId) -> Option<(SessionId, LeaseRelease)> {
-        let hosting = self.base.host.hosting(agent)?;
+        let hosting = self.handles.host.hosting(agent)?;
         if !self.is_idle(agent).await {
             return None;
         }
-        self.base.host.drop_agent(agent);
+        self.handles.host.drop_agent(agent);
         let release = LeaseRelease {
             agent: agent.clone(),
             epoch: hosting.epoch,
@@ -266,7 +267,7 @@ impl Takeover {
     }
 
     async fn release_leases(&self, session: &SessionId, releases: &[LeaseRelease]) {
-        let results = self.base.store.release_all(session, releases).await;
+        let results = self.handles.store.release_all(session, releases).await;
         let results = results.unwrap_or_else(|error| vec![Err(error); releases.len()]);
         for (LeaseRelease { agent, .. }, result) in releases.iter().zip(results) {
             if let Err(error) = result {
@@ -277,10 +278,10 @@ impl Takeover {
 
     /// Returns whether the agent does nothing that would be lost: it is idle, or has no task.
     pub(super) async fn is_idle(&self, agent: &AgentId) -> bool {
-        if self.base.host.is_at_rest(agent) {
+        if self.handles.host.is_at_rest(agent) {
             return true;
         }
-        let info = self.base.host.info(agent).await;
+        let info = self.handles.host.info(agent).await;
         info.is_ok_and(|info| info.state == AgentState::Idle && info.queued == 0)
     }
 }

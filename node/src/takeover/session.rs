@@ -13,7 +13,7 @@ use planck_common::{
 
 use super::{SessionGuard, Takeover};
 use crate::{
-    actor::{AT_ONCE, Hosting, Opening, context::SessionContext},
+    actor::{AT_ONCE, Hosting, Opening, SessionContext},
     agent::OpenTurn,
     placement::claim_request,
 };
@@ -82,9 +82,9 @@ impl Takeover {
         guard: &SessionGuard,
     ) -> Result<AgentRecord, Refusal> {
         self.take_over_locked(session, purpose, guard).await?;
-        let lead = self.base.lookup.lead(session).await?;
+        let lead = self.handles.lookup.lead(session).await?;
         match &lead.node {
-            Some(node) if node != self.base.view.id() && !self.base.host.has(&lead.id) => {
+            Some(node) if node != self.handles.view.id() && !self.handles.host.has(&lead.id) => {
                 Err(Refusal::unavailable(format!(
                     "agent {} is held by node {node}, which may be being replaced; ask again",
                     lead.id
@@ -104,8 +104,8 @@ impl Takeover {
     ) -> Result<(), Refusal> {
         self.placement.local().check_accepts_work()?;
         // Refuses a session whose workspace is not on this node before anything is claimed.
-        self.base.lookup.context(session, 0)?;
-        let agents = self.base.lookup.members(&session.id).await?;
+        self.handles.lookup.context(session, 0)?;
+        let agents = self.handles.lookup.members(&session.id).await?;
         let Some(lead) = agents.iter().find(|agent| agent.id == session.spec.lead) else {
             return Err(Refusal::not_found(format!(
                 "session {} has no orchestrator; it was stopped",
@@ -115,13 +115,13 @@ impl Takeover {
         let led = match self.take_over_lead(session, lead, purpose).await? {
             Some(led) => led,
             None => {
-                let context = self.base.lookup.context(session, lead.incarnation)?;
+                let context = self.handles.lookup.context(session, lead.incarnation)?;
                 Led {
                     context: Arc::new(context),
                     team: LedTeam::led_elsewhere(
                         session.spec.on_node_death,
                         clock::now(),
-                        self.base.view.tool_grace(),
+                        self.handles.view.tool_grace(),
                     ),
                 }
             }
@@ -147,11 +147,11 @@ impl Takeover {
         lead: &AgentRecord,
         purpose: Purpose<'_>,
     ) -> Result<Option<Led>, Refusal> {
-        let hosting = self.base.host.hosting(&lead.id);
+        let hosting = self.handles.host.hosting(&lead.id);
         let step = recovery::lead_step(LeadFacts {
             is_hosted_here: hosting.is_some(),
             holder: self.holder(lead.node.as_ref()).await,
-            is_alone: self.base.view.is_alone(),
+            is_alone: self.handles.view.is_alone(),
             is_ending: purpose == Purpose::End,
         });
         if let Some(hosting) = hosting.filter(|_| step == LeadStep::Hosted) {
@@ -161,7 +161,7 @@ impl Takeover {
             return Ok(None);
         };
         let lease = &claimed.lease;
-        let context = Arc::new(self.base.lookup.context(session, lease.incarnation)?);
+        let context = Arc::new(self.handles.lookup.context(session, lease.incarnation)?);
         if let Purpose::Work { may_open, .. } = purpose
             && !self.is_open_under(lease, session, may_open).await?
         {
@@ -199,17 +199,17 @@ impl Takeover {
         may_open: bool,
     ) -> Result<bool, Refusal> {
         let SessionRecord { id, spec, .. } = session;
-        if self.base.lookup.session(id).await?.state == SessionState::Open {
+        if self.handles.lookup.session(id).await?.state == SessionState::Open {
             return Ok(true);
         }
         if may_open {
-            self.base
+            self.handles
                 .store
                 .set_state(id, lease.epoch, SessionState::Open)
                 .await?;
             return Ok(true);
         }
-        self.base
+        self.handles
             .store
             .release(id, &spec.lead, lease.epoch, false)
             .await?;
@@ -226,13 +226,13 @@ impl Takeover {
         purpose: Purpose<'_>,
     ) -> Result<(), Refusal> {
         let facts = MemberFacts {
-            is_hosted_here: self.base.host.has(&member.id),
+            is_hosted_here: self.handles.host.has(&member.id),
             holder: self.holder(member.node.as_ref()).await,
             is_for_work: matches!(purpose, Purpose::Work { .. }),
             quiet_from: member
                 .node
                 .as_ref()
-                .and_then(|node| self.base.view.tools_from(node)),
+                .and_then(|node| self.handles.view.tools_from(node)),
         };
         let plan = recovery::member_plan(led.team, facts);
         match plan.step {
@@ -277,14 +277,16 @@ impl Takeover {
     /// the other node does not accept.
     async fn hand_to_other_node(&self, led: &Led, member: &AgentRecord, plan: MemberPlan) -> bool {
         let node = match &member.node {
-            Some(node) if node != self.base.view.id() && self.base.view.is_alive(node).await => {
+            Some(node)
+                if node != self.handles.view.id() && self.handles.view.is_alive(node).await =>
+            {
                 Some(node.clone())
             }
             Some(_) | None => self
                 .placement
                 .node_for(&led.context.workspace, &member.spec),
         };
-        match node.filter(|node| node != self.base.view.id()) {
+        match node.filter(|node| node != self.handles.view.id()) {
             Some(node) => {
                 // The request contains how long tools must wait, which the other node counts from
                 // its claim.
@@ -306,9 +308,9 @@ impl Takeover {
     /// Returns the holder of a lease, as this node sees it.
     async fn holder(&self, node: Option<&NodeId>) -> LeaseHolder {
         let is_alive = match node {
-            Some(node) if node != self.base.view.id() => self.base.view.is_alive(node).await,
+            Some(node) if node != self.handles.view.id() => self.handles.view.is_alive(node).await,
             Some(_) | None => true,
         } && !is_planted(PlantedFault::HoldersCountAsGone);
-        LeaseHolder::of(node, self.base.view.id(), is_alive)
+        LeaseHolder::of(node, self.handles.view.id(), is_alive)
     }
 }

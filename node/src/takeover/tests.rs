@@ -2,23 +2,23 @@
 
 use std::{sync::Arc, time::Duration};
 
+use planck_cluster::claiming::ClaimInput;
 use planck_common::{
     NodeId,
     command::{SessionState, Start, Started},
     reply::Code,
     spec::OnNodeDeath,
 };
+use planck_store::{LeadIncarnation, LeaseClaim};
 use tokio::time::timeout;
 
 use super::{
-    IfClosed, Purpose, SessionGuard, Takeover, incarnation::stop_team, maintenance::UnfinishedClose,
+    IfClosed, Purpose, SessionGuard, Takeover, UnfinishedClose, incarnation::stop_team, *,
 };
 use crate::services::{
     Services,
     testing::{TestNode, World},
 };
-use planck_cluster::claiming::ClaimInput;
-use planck_store::{LeadIncarnation, LeaseClaim};
 
 fn takeover(node: &TestNode) -> &Takeover {
     &node.services().takeover
@@ -76,7 +76,7 @@ async fn session_continues_on_another_node_when_its_own_leaves() {
     let lead = second.agent(&started.orchestrator).await;
     assert_eq!(lead.node.as_ref(), Some(second.id()));
     assert!(lead.epoch > before.epoch, "the lease is fenced");
-    assert_eq!(second.services().base.host.agents(None).len(), 2);
+    assert_eq!(second.services().handles.host.agents(None).len(), 2);
     second.leave().await;
 }
 
@@ -147,12 +147,19 @@ async fn close_ends_members_on_other_nodes() {
         .unwrap();
     let context = host
         .services()
-        .base
+        .handles
         .host
         .hosting(&worker.id)
         .unwrap()
         .session;
-    assert!(host.services().base.host.leave(&worker.id).await.unwrap());
+    assert!(
+        host.services()
+            .handles
+            .host
+            .leave(&worker.id)
+            .await
+            .unwrap()
+    );
     let request = crate::placement::claim_request(&context, worker, None);
     assert!(
         host.services()
@@ -160,13 +167,13 @@ async fn close_ends_members_on_other_nodes() {
             .hand_over(other.id(), &request)
             .await
     );
-    assert!(other.services().base.host.has(&worker.id));
+    assert!(other.services().handles.host.has(&worker.id));
 
     let session = host.session(&started).await;
     takeover(&host).close(&session, "done").await.unwrap();
 
     assert_eq!(state(&host, &started).await, SessionState::Closed);
-    assert!(!other.services().base.host.has(&worker.id));
+    assert!(!other.services().handles.host.has(&worker.id));
     assert_eq!(host.agent(&worker.id).await.node, None);
     assert_eq!(host.agent(&started.orchestrator).await.node, None);
     other.leave().await;
@@ -180,8 +187,8 @@ async fn node_counts_as_stopped_only_if_it_confirms() {
     let started = host.start(world.request(&["lead"])).await;
     let session = host.session(&started).await;
     let answer = |node| {
-        let Takeover { base, teams, .. } = takeover(&host);
-        stop_team(base.clone(), Arc::clone(teams), session.clone(), node, 1)
+        let Takeover { handles, teams, .. } = takeover(&host);
+        stop_team(handles.clone(), Arc::clone(teams), session.clone(), node, 1)
     };
     let confirmed = answer(other.id().clone()).await;
     assert_eq!(
@@ -205,12 +212,12 @@ async fn close_releases_members_that_the_node_in_their_records_does_not_host() {
     let mut members = host.members(&started).await;
     members.retain(|member| member.id != lead.id);
     for member in &members {
-        host.services().base.host.drop_agent(&member.id);
+        host.services().handles.host.drop_agent(&member.id);
         let claim = LeaseClaim::Member(LeadIncarnation {
             lead: lead.id.clone(),
             incarnation: lead.incarnation,
         });
-        let store = &host.services().base.store;
+        let store = &host.services().handles.store;
         let lease = store.claim(&member.session, &member.id, member.epoch, claim, other.id());
         assert!(lease.await.unwrap().is_some());
     }
@@ -265,7 +272,7 @@ async fn idle_agents_are_released_for_any_node() {
     let node = world.node().await;
     let started = node.start(world.request(&["lead", "worker"])).await;
     takeover(&node).release_idle().await;
-    assert!(node.services().base.host.agents(None).is_empty());
+    assert!(node.services().handles.host.agents(None).is_empty());
     let members = node.members(&started).await;
     assert!(members.iter().all(|agent| agent.node.is_none()));
     node.leave().await;
@@ -277,16 +284,16 @@ async fn agent_whose_lease_another_node_holds_is_dropped() {
     let (first, second) = (world.node().await, world.node().await);
     let started = first.start(world.request(&["lead"])).await;
     assert!(takeover(&first).drop_superseded().await);
-    assert!(first.services().base.host.has(&started.orchestrator));
+    assert!(first.services().handles.host.has(&started.orchestrator));
 
     let lead = first.agent(&started.orchestrator).await;
     let claim = LeaseClaim::Lead { after_death: true };
-    let store = &second.services().base.store;
+    let store = &second.services().handles.store;
     let lease = store.claim(&lead.session, &lead.id, lead.epoch, claim, second.id());
     assert!(lease.await.unwrap().is_some());
 
     assert!(takeover(&first).drop_superseded().await);
-    assert!(!first.services().base.host.has(&lead.id));
+    assert!(!first.services().handles.host.has(&lead.id));
     second.leave().await;
     first.leave().await;
 }
@@ -307,7 +314,7 @@ async fn end_of_a_worker_is_reported_to_its_orchestrator_once() {
         .await
         .unwrap();
 
-    let store = &node.services().base.store;
+    let store = &node.services().handles.store;
     let page = store
         .events(&started.session_id, 1, 100, None)
         .await
@@ -330,7 +337,7 @@ async fn stop_of_the_orchestrator_closes_its_session() {
     let lead = node.agent(&started.orchestrator).await;
     takeover(&node).stop_agent(&lead, "enough").await.unwrap();
     assert_eq!(state(&node, &started).await, SessionState::Closed);
-    assert!(node.services().base.host.agents(None).is_empty());
+    assert!(node.services().handles.host.agents(None).is_empty());
     node.leave().await;
 }
 
@@ -373,7 +380,7 @@ async fn cut_short_close(
     };
     takeover(other).maintenance.closing(&lead.session, close);
     let claim = LeaseClaim::Lead { after_death: true };
-    let store = &other.services().base.store;
+    let store = &other.services().handles.store;
     let lease = store.claim(&lead.session, &lead.id, lead.epoch, claim, other.id());
     assert!(lease.await.unwrap().is_some());
     (started, guard)
@@ -384,7 +391,7 @@ async fn sweep_closes(node: &TestNode, started: &Started, is_full: bool) {
     takeover(node).sweep(is_full).await.unwrap();
     let is_closed = async |services: &Services| {
         state(node, started).await == SessionState::Closed
-            && !services.base.host.has(&started.orchestrator)
+            && !services.handles.host.has(&started.orchestrator)
             && node.agent(&started.orchestrator).await.node.is_none()
             && !takeover(node)
                 .maintenance
@@ -413,7 +420,7 @@ async fn close_that_was_cut_short_is_repeated_when_the_lead_runs() {
     let session = other.session(&started).await;
     let hosted = takeover(&other).take_over_here(&session, Purpose::Lost, &guard);
     hosted.await.unwrap();
-    assert!(other.services().base.host.has(&started.orchestrator));
+    assert!(other.services().handles.host.has(&started.orchestrator));
     drop(guard);
     sweep_closes(&other, &started, false).await;
     other.leave().await;
@@ -429,7 +436,7 @@ async fn sweep_does_not_close_a_session_that_was_opened_again() {
     let started = node.start(world.request(&["lead"])).await;
     let id = &started.session_id;
     let lead = node.agent(&started.orchestrator).await;
-    let store = &node.services().base.store;
+    let store = &node.services().handles.store;
     let takeover = takeover(&node);
     let guard = takeover.lock(id).await.unwrap();
     let close = UnfinishedClose {
@@ -452,7 +459,7 @@ async fn sweep_does_not_close_a_session_that_was_opened_again() {
     }
     assert_eq!(state(&node, &started).await, SessionState::Open);
     assert!(
-        node.services().base.host.has(&lead.id),
+        node.services().handles.host.has(&lead.id),
         "it was not stopped"
     );
     node.leave().await;
@@ -509,7 +516,7 @@ async fn session_that_cannot_be_removed_keeps_no_other_old_one() {
     for started in &closed {
         let session = node
             .services()
-            .base
+            .handles
             .store
             .session(&started.session_id)
             .await;
@@ -517,4 +524,28 @@ async fn session_that_cannot_be_removed_keeps_no_other_old_one() {
     }
     assert_eq!(left, [true, true, false]);
     node.leave().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_session_has_one_lock() {
+    let (locks, one, other) = (
+        SessionLocks::default(),
+        SessionId::parse("one").unwrap(),
+        SessionId::parse("other").unwrap(),
+    );
+    let held = locks.lock(&one).await.unwrap();
+    let _elsewhere = locks.lock(&other).await.unwrap();
+    assert_eq!(
+        locks.lock(&one).await.unwrap_err().code,
+        planck_common::reply::Code::Unavailable
+    );
+    let next = locks.lock(&one);
+    drop(held);
+    drop(next.await.unwrap());
+    locks.lock(&other).await.unwrap_err();
+    assert_eq!(
+        locks.0.lock().unwrap().len(),
+        1,
+        "a lock that is not used is forgotten"
+    );
 }

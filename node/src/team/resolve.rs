@@ -1,16 +1,22 @@
-//! Resolves the members of a team into the specs of its agents.
+//! Resolves the members of a team, and an agent that another agent spawns, into the specs of
+//! agents: what the member or the call names, what the agent inherits, its permissions, and the
+//! tools and skills that it may grant.
 
 use std::collections::BTreeSet;
 
-use planck_common::spec::{AgentLimits, AgentRole, AgentSpec, Member};
+use planck_common::{
+    AgentId,
+    permission::Permissions,
+    spec::{AgentLimits, AgentRole, AgentSpec, Grant, Member},
+};
 
 use super::{
+    DEFAULT_TOOLS, NOT_GRANTED, SKILL_TOOLS, SPAWN_TOOL, WORKER_TOOLS, canonical,
     context::TeamContext,
-    grant,
-    mistake::{Mistakes, TemplateError, did_you_mean},
-    permissions,
-    tool_names::{DEFAULT, SKILL, SPAWN, WORKER, canonical, sorted},
+    sorted_names,
+    template::{Mistakes, TemplateError, did_you_mean},
 };
+use crate::agent::permission;
 
 /// The default system prompt of an agent without a team.
 const DEFAULT_PROMPT: &str = "You are an agent at work in a directory of a person's machine. Look before you change \
@@ -40,7 +46,7 @@ fn settle_all(
     let mut specs = Vec::new();
     for (at, member) in members.iter().enumerate() {
         let mut mistakes = Mistakes::of_member(&context.source, label(at, member), &mut found);
-        if let Some(mut spec) = settle(member, several, context, &mut mistakes) {
+        if let Some(mut spec) = settle_member(member, several, context, &mut mistakes) {
             spec.name = unique(&mut names, &spec.name);
             specs.push(spec);
         }
@@ -86,7 +92,7 @@ fn label(at: usize, member: &Member) -> String {
 }
 
 fn names_spawn(member: &Member) -> bool {
-    member.tools.iter().flatten().any(|name| name == SPAWN)
+    member.tools.iter().flatten().any(|name| name == SPAWN_TOOL)
 }
 
 fn check_orchestrators(members: &[Member], context: &TeamContext, found: &mut Vec<TemplateError>) {
@@ -112,7 +118,7 @@ fn check_orchestrators(members: &[Member], context: &TeamContext, found: &mut Ve
     );
 }
 
-fn settle(
+fn settle_member(
     member: &Member,
     several: bool,
     context: &TeamContext,
@@ -121,7 +127,7 @@ fn settle(
     let name = checked_name(member, mistakes);
     check_limits(member.limits, mistakes);
     check_compactor(member, mistakes);
-    permissions::check(member, mistakes);
+    check_permissions(member, mistakes);
     check_tools(member, context, mistakes);
     let skills = known_skills(member.skills.iter().flatten(), context, mistakes);
     let model = context
@@ -132,7 +138,7 @@ fn settle(
         .as_ref()
         .map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
     let tools = tools(
-        named.unwrap_or_else(|| DEFAULT.to_vec()),
+        named.unwrap_or_else(|| DEFAULT_TOOLS.to_vec()),
         several,
         !skills.is_empty(),
     );
@@ -144,13 +150,13 @@ fn settle(
         model,
         system_prompt: context.prompt(member.system_prompt.as_deref(), &skills),
         opts: member.opts.clone(),
-        grant: grant::settle(member.grant.as_ref(), &tools, &skills),
+        grant: settle_grant(member.grant.as_ref(), &tools, &skills),
         tools,
         skills,
         compactor: member.compactor.clone(),
         limits: member.limits.unwrap_or_default().within(context.limits),
         labels: member.labels.clone(),
-        permissions: permissions::layers(&[], context, member),
+        permissions: permission_layers(&[], context, member),
         client_tools: Vec::new(),
         spawned_by: None,
     })
@@ -159,14 +165,14 @@ fn settle(
 /// Returns all tools of an agent: the named ones, those for team work if the agent is in a team or
 /// can spawn agents, and those that read skills if the agent has skills.
 pub(super) fn tools(named: Vec<&str>, several: bool, has_skills: bool) -> Vec<String> {
-    let in_team = several || named.contains(&SPAWN);
-    let team = WORKER.into_iter().filter(|_| in_team);
-    let skill = SKILL.into_iter().filter(|_| has_skills);
-    sorted(named.iter().copied().chain(team).chain(skill))
+    let in_team = several || named.contains(&SPAWN_TOOL);
+    let team = WORKER_TOOLS.into_iter().filter(|_| in_team);
+    let skill = SKILL_TOOLS.into_iter().filter(|_| has_skills);
+    sorted_names(named.iter().copied().chain(team).chain(skill))
 }
 
 pub(super) fn role(tools: &[String]) -> AgentRole {
-    if tools.iter().any(|name| name == SPAWN) {
+    if tools.iter().any(|name| name == SPAWN_TOOL) {
         AgentRole::Orchestrator
     } else {
         AgentRole::Worker
@@ -179,7 +185,7 @@ fn is_name(text: &str) -> bool {
         && !text.chars().any(char::is_control)
 }
 
-pub(super) fn checked_name(member: &Member, mistakes: &mut Mistakes<'_>) -> Option<String> {
+fn checked_name(member: &Member, mistakes: &mut Mistakes<'_>) -> Option<String> {
     let remedy = "write 1 to 64 printable characters";
     if !is_name(&member.r#type) {
         mistakes.field("type", format!("{:?} is no type", member.r#type), remedy);
@@ -193,7 +199,7 @@ pub(super) fn checked_name(member: &Member, mistakes: &mut Mistakes<'_>) -> Opti
     Some(name.clone())
 }
 
-pub(super) fn check_limits(limits: Option<AgentLimits>, mistakes: &mut Mistakes<'_>) {
+fn check_limits(limits: Option<AgentLimits>, mistakes: &mut Mistakes<'_>) {
     let limits = limits.unwrap_or_default();
     let zero = [
         (
@@ -219,7 +225,7 @@ pub(super) fn check_limits(limits: Option<AgentLimits>, mistakes: &mut Mistakes<
     }
 }
 
-pub(super) fn check_compactor(member: &Member, mistakes: &mut Mistakes<'_>) {
+fn check_compactor(member: &Member, mistakes: &mut Mistakes<'_>) {
     let is_address = |name: &String| {
         let words: Vec<&str> = name.split('.').collect();
         words.len() <= 2 && words.into_iter().all(planck_common::id::is_id)
@@ -283,4 +289,155 @@ fn unique(taken: &mut BTreeSet<String>, name: &str) -> String {
     let free = free.unwrap_or_else(|| name.to_owned());
     taken.insert(free.clone());
     free
+}
+
+/// The spec of an agent to start, and the names that were left out of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spawned {
+    pub spec: AgentSpec,
+    /// Tools and skills that are unknown, or that the spawner may not grant.
+    pub not_granted: Vec<String>,
+}
+
+/// Resolves the arguments of `spawn_agent`. The agent inherits the model and the limits from
+/// `spawner` where `member` does not name them.
+pub fn spawn(
+    member: &Member,
+    by: &AgentId,
+    spawner: &AgentSpec,
+    context: &TeamContext,
+) -> Result<Spawned, Vec<TemplateError>> {
+    let mut found = Vec::new();
+    let who = member.name.clone().unwrap_or_else(|| member.r#type.clone());
+    let mut mistakes = Mistakes::of_member(&context.source, who, &mut found);
+    let name = checked_name(member, &mut mistakes);
+    check_limits(member.limits, &mut mistakes);
+    check_compactor(member, &mut mistakes);
+    check_permissions(member, &mut mistakes);
+    let model = context
+        .models
+        .choose(member, Some(&spawner.model), &mut mistakes);
+    let (Some(name), Some(model), true) = (name, model, found.is_empty()) else {
+        return Err(found);
+    };
+
+    let (skills, no_skills) = granted_skills(member, spawner, context);
+    let (named, no_tools) = granted_tools(member, spawner);
+    let tools = tools(named, true, !skills.is_empty());
+    let spec = AgentSpec {
+        r#type: member.r#type.clone(),
+        name,
+        description: member.description.clone().unwrap_or_default(),
+        role: role(&tools),
+        model,
+        system_prompt: context.prompt(member.system_prompt.as_deref(), &skills),
+        opts: member.opts.clone(),
+        grant: settle_grant(None, &tools, &skills),
+        tools,
+        skills,
+        compactor: member.compactor.clone(),
+        limits: member.limits.unwrap_or_default().within(spawner.limits),
+        labels: member.labels.clone(),
+        permissions: permission_layers(&spawner.permissions, context, member),
+        client_tools: Vec::new(),
+        spawned_by: Some(by.clone()),
+    };
+    Ok(Spawned {
+        spec,
+        not_granted: no_tools.into_iter().chain(no_skills).collect(),
+    })
+}
+
+/// Returns the tools that the member is granted, and those that it named but may not have. Neither
+/// list contains the tools for team work, which every member gets. A member that names no tools
+/// gets the default tools that the spawner may grant. The tool `spawn_agent` is never granted,
+/// because a team has only one orchestrator.
+fn granted_tools<'a>(member: &'a Member, spawner: &AgentSpec) -> (Vec<&'a str>, Vec<String>) {
+    let Some(named) = &member.tools else {
+        return (divide(DEFAULT_TOOLS, &spawner.grant.tools).0, Vec::new());
+    };
+    let beside = named
+        .iter()
+        .map(|name| canonical(name))
+        .filter(|name| !WORKER_TOOLS.contains(name));
+    let (granted, not): (Vec<_>, Vec<_>) = divide(beside, &spawner.grant.tools);
+    let (orchestrator, granted): (Vec<_>, Vec<_>) =
+        granted.into_iter().partition(|name| *name == SPAWN_TOOL);
+    (
+        granted,
+        not.into_iter()
+            .chain(orchestrator)
+            .map(Into::into)
+            .collect(),
+    )
+}
+
+fn granted_skills(
+    member: &Member,
+    spawner: &AgentSpec,
+    context: &TeamContext,
+) -> (Vec<String>, Vec<String>) {
+    let wanted = member.skills.iter().flatten().cloned();
+    wanted
+        .partition(|name| spawner.grant.skills.contains(name) && context.skills.contains_key(name))
+}
+
+/// Returns the grant of an agent, with canonical names. If `named` is `None`, the agent may grant
+/// all its own tools and skills, except the tools to spawn and destroy agents.
+fn settle_grant(named: Option<&Grant>, tools: &[String], skills: &[String]) -> Grant {
+    match named {
+        Some(grant) => Grant {
+            tools: sorted_names(grant.tools.iter().map(String::as_str)),
+            skills: sorted_names(grant.skills.iter().map(String::as_str)),
+        },
+        None => {
+            let tools = tools
+                .iter()
+                .filter(|name| !NOT_GRANTED.contains(&name.as_str()));
+            Grant {
+                tools: tools.cloned().collect(),
+                skills: skills.to_vec(),
+            }
+        }
+    }
+}
+
+/// Makes names canonical, and splits them into those that are granted and those that are not.
+pub fn divide<'a>(
+    wanted: impl IntoIterator<Item = &'a str>,
+    granted: &[String],
+) -> (Vec<&'a str>, Vec<&'a str>) {
+    wanted
+        .into_iter()
+        .map(canonical)
+        .partition(|name| granted.iter().any(|known| known == name))
+}
+
+/// Returns the layers of an agent: those that it inherits, those of the node and of the request that
+/// started the session, and its own. Layers that let every call run are left out, and so are layers
+/// that the agent has already. A layer only ever makes an agent's permissions stricter, so an agent
+/// is never permitted more than its spawner.
+fn permission_layers(
+    inherited: &[Permissions],
+    context: &TeamContext,
+    member: &Member,
+) -> Vec<Permissions> {
+    let own = Permissions {
+        mode: member.permission_mode.unwrap_or_default(),
+        rules: member.permissions.clone(),
+    };
+    let mut layers: Vec<Permissions> = Vec::new();
+    for layer in inherited.iter().chain(&context.permissions).chain([&own]) {
+        if !layer.allow_everything() && !layers.contains(layer) {
+            layers.push(layer.clone());
+        }
+    }
+    layers
+}
+
+fn check_permissions(member: &Member, mistakes: &mut Mistakes<'_>) {
+    for mistake in permission::check(&member.permissions) {
+        let field = format!("permissions{}", mistake.field);
+        mistakes.field(&field, mistake.what, mistake.remedy);
+    }
 }

@@ -32,9 +32,13 @@ impl TestTeams {
         let node = world.node().await;
         let started = node.start(world.request(&["lead", "worker"])).await;
         let services = node.services();
-        let hosting = services.base.host.hosting(&started.orchestrator).unwrap();
+        let hosting = services
+            .handles
+            .host
+            .hosting(&started.orchestrator)
+            .unwrap();
         let records = ClusterRegistry::new(Arc::new(MemoryRecords::default()));
-        let teams = TeamRegistry::new(services.base.clone(), Some(records));
+        let teams = TeamRegistry::new(services.handles.clone(), Some(records));
         Self {
             teams: Arc::new(teams),
             session: hosting.session,
@@ -66,7 +70,7 @@ impl TestTeams {
     /// Returns whether the agent has stopped since it was hosted as `hosted` describes. A sweep of
     /// the node may take it over again at any time, with a later epoch.
     fn is_stopped(&self, hosted: &Hosting) -> bool {
-        let now = self.node.services().base.host.hosting(&hosted.agent);
+        let now = self.node.services().handles.host.hosting(&hosted.agent);
         now.is_none_or(|now| now.epoch > hosted.epoch)
     }
 
@@ -140,7 +144,7 @@ async fn orchestrator_of_a_living_team_moves_here() {
 #[tokio::test(flavor = "multi_thread")]
 async fn stop_for_a_dead_node_writes_nothing_and_returns_when_all_are_gone() {
     let scene = TestTeams::new().await;
-    let hosted = scene.node.services().base.host.hostings();
+    let hosted = scene.node.services().handles.host.hostings();
     let stopped = scene.teams.stop_here(&scene.order(TeamEnd::NodeDead)).await;
     assert_eq!(stopped.agents, 2);
     assert!(hosted.iter().all(|hosted| scene.is_stopped(hosted)));
@@ -168,7 +172,7 @@ async fn stop_of_a_closed_team_releases_its_leases() {
 #[tokio::test(flavor = "multi_thread")]
 async fn members_here_stop_when_the_node_of_their_orchestrator_dies() {
     let scene = TestTeams::new().await;
-    let (host, teams) = (&scene.node.services().base.host, &scene.teams);
+    let (host, teams) = (&scene.node.services().handles.host, &scene.teams);
     // According to the registry, another node leads the team.
     let dead = NodeId::mint();
     let record = TeamRecord {

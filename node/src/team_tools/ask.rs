@@ -11,8 +11,8 @@ use planck_common::{
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{CallerContext, Services, ServicesHandle, arguments, outcome, roster, spec};
-use crate::{actor::waiters::Waiter, model::ToolSpec};
+use super::{CallerContext, Services, ServicesHandle, arguments, cycle_of, outcome, spec};
+use crate::{actor::Waiter, model::ToolSpec};
 use planck_store::{AgentRecord, AskOutcome, InputOutcome, NewInput, StoredInput};
 use planck_toolbox::{Invocation, Tool, ToolOutcome};
 
@@ -94,7 +94,7 @@ async fn put(
     let depth = caller.session.limits.max_ask_depth.unwrap_or(MAX_DEPTH);
     match caller
         .services
-        .base
+        .handles
         .store
         .ask(&call.session_id, question.clone(), call.epoch, depth)
         .await?
@@ -118,10 +118,10 @@ async fn put(
             target.spec.name
         ))),
         AskOutcome::Cycle(ids) => {
-            let path = roster::path(
+            let path = cycle_of(
                 &caller
                     .services
-                    .base
+                    .handles
                     .lookup
                     .members(&call.session_id)
                     .await?,
@@ -176,14 +176,14 @@ impl PendingQuestion<'_> {
     /// Returns whether the asker still runs on this node under the same lease. If not, the asker
     /// may have moved to another node, where it waits for the same question.
     fn is_asker_here(&self) -> bool {
-        let hosting = self.services.base.host.hosting(&self.call.agent_id);
+        let hosting = self.services.handles.host.hosting(&self.call.agent_id);
         hosting.is_some_and(|hosting| hosting.epoch == self.call.epoch)
     }
 
     async fn withdraw(&self) {
         match self
             .services
-            .base
+            .handles
             .store
             .withdraw(&self.call.session_id, self.id)
             .await
@@ -210,7 +210,7 @@ impl PendingQuestion<'_> {
             ..
         }) = self
             .services
-            .base
+            .handles
             .store
             .input(&self.call.session_id, self.id)
             .await?

@@ -19,7 +19,7 @@ use planck_common::{
     subject::Address,
 };
 use planck_node::{
-    config::{Config, Sources, load},
+    config::{self, Config, Sources},
     node::{self, RunningNode},
 };
 use serde::de::DeserializeOwned;
@@ -138,7 +138,7 @@ impl NodeProcess {
 
     /// Grants or withdraws the permit to begin new work, as the membership thread of a node does.
     pub fn permit(&self, is_given: bool) {
-        let permit = self.running.node().services().base.view.permit();
+        let permit = self.running.node().services().handles.view.permit();
         match is_given {
             true => permit.give_until(u64::MAX),
             false => permit.take_back(),
@@ -156,7 +156,13 @@ impl NodeProcess {
 
     /// Kills the process. The node writes and publishes nothing after this call has returned.
     pub async fn kill(self) {
-        self.running.node().services().base.host.shut_down().await;
+        self.running
+            .node()
+            .services()
+            .handles
+            .host
+            .shut_down()
+            .await;
     }
 
     pub async fn leave(self) -> Result<()> {
@@ -197,7 +203,7 @@ fn config(folder: &Path, model: &str) -> Result<Config> {
         environment,
         ..Sources::default()
     };
-    Ok(load::load(&sources)?.config)
+    Ok(config::load(&sources)?.config)
 }
 
 pub fn read<T: DeserializeOwned>(answer: Answered) -> Result<T> {

@@ -5,9 +5,8 @@ use serde_json::{Value, json};
 
 use super::{Heading, PreparedReply, Wire, openai};
 use crate::{
-    frames::{FramePiece::Raw, FrameWriter},
-    refusal::{RefusalKind, WireRefusal},
-    request::ModelRequest,
+    play::{FramePiece::Raw, FrameWriter},
+    request::{ModelRequest, RefusalKind, WireRefusal},
     script::Auth,
 };
 

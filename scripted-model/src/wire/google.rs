@@ -1,15 +1,17 @@
 //! Google's `streamGenerateContent`, v1beta, as server-sent events.
 
-mod contents;
 mod read;
-mod write;
 
 use serde_json::json;
 
-use super::{Heading, Wire};
+use super::{Heading, PreparedPart, PreparedReply, Wire};
 use crate::{
-    refusal::{RefusalKind, WireRefusal},
-    script::Auth,
+    play::{
+        FramePiece::{self, Json, Number, Raw},
+        FrameWriter, chunks,
+    },
+    request::{RefusalKind, WireRefusal},
+    script::{Auth, Stop},
 };
 
 const BEFORE_MODEL: &str = "/v1beta/models/";
@@ -20,8 +22,8 @@ pub static WIRE: Wire = Wire {
     authorise,
     read: read::read,
     refuse,
-    write: write::write,
-    error_event: write::error_event,
+    write,
+    error_event,
     content_type: "text/event-stream",
     call_id: |_, _, _| String::new(), // Google distinguishes calls by name and order
 };
@@ -76,4 +78,120 @@ fn signature(tool: &str) -> String {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     }); // FNV-1a
     format!("CgQA{hash:08x}Eg==")
+}
+
+fn write(speech: &PreparedReply, out: &mut FrameWriter) {
+    let mut signed = false;
+    for part in &speech.parts {
+        match part {
+            PreparedPart::Text(text) => {
+                for text in chunks(text, speech.chunk) {
+                    candidate(
+                        speech,
+                        &[Raw("{\"text\":"), Json(text), Raw("}")],
+                        None,
+                        out,
+                    );
+                }
+            }
+            PreparedPart::Thinking(text) => {
+                for text in chunks(text, speech.chunk) {
+                    candidate(
+                        speech,
+                        &[Raw("{\"text\":"), Json(text), Raw(",\"thought\":true}")],
+                        None,
+                        out,
+                    );
+                }
+            }
+            PreparedPart::Redacted(_) => (), // Google has no redacted thinking
+            PreparedPart::Call { id, name, args } => {
+                let signature = if std::mem::replace(&mut signed, true) {
+                    String::new()
+                } else {
+                    signature(name)
+                };
+                call(speech, id, name, args, &signature, out);
+            }
+        }
+    }
+    candidate(speech, &[Raw("{\"text\":\"\"}")], Some(speech.stop), out);
+}
+
+fn call(
+    speech: &PreparedReply,
+    id: &str,
+    name: &str,
+    args: &str,
+    signature: &str,
+    out: &mut FrameWriter,
+) {
+    let mut pieces = vec![
+        Raw("{\"functionCall\":{\"name\":"),
+        Json(name),
+        Raw(",\"args\":"),
+        Raw(args),
+    ];
+    if !id.is_empty() {
+        pieces.extend([Raw(",\"id\":"), Json(id)]);
+    }
+    pieces.push(Raw("}"));
+    if !signature.is_empty() {
+        pieces.extend([Raw(",\"thoughtSignature\":"), Json(signature)]);
+    }
+    pieces.push(Raw("}"));
+    candidate(speech, &pieces, None, out);
+}
+
+fn candidate(
+    speech: &PreparedReply,
+    part: &[FramePiece<'_>],
+    stop: Option<Stop>,
+    out: &mut FrameWriter,
+) {
+    out.pieces(&[Raw("data: {\"candidates\": [{\"content\": {\"parts\": [")]);
+    out.pieces(part);
+    out.pieces(&[Raw("],\"role\": \"model\"}")]);
+    if let Some(stop) = stop {
+        out.pieces(&[Raw(",\"finishReason\": "), Json(reason(stop))]);
+    }
+    let usage = speech.usage;
+    out.pieces(&[
+        Raw(",\"index\": 0}],\"usageMetadata\": {\"promptTokenCount\": "),
+        Number(usage.input),
+    ]);
+    if stop.is_some() {
+        out.pieces(&[Raw(",\"candidatesTokenCount\": "), Number(usage.output)]);
+        out.pieces(&[
+            Raw(",\"cachedContentTokenCount\": "),
+            Number(usage.cache_read),
+        ]);
+    }
+    let total = usage.input + if stop.is_some() { usage.output } else { 0 };
+    out.frame(&[
+        Raw(",\"totalTokenCount\": "),
+        Number(total),
+        Raw("},\"modelVersion\": "),
+        Json(&speech.model),
+        Raw(",\"responseId\": \"scripted-"),
+        Number(speech.serial),
+        Raw("\"}\r\n\r\n"),
+    ]);
+}
+
+fn reason(stop: Stop) -> &'static str {
+    match stop {
+        Stop::End | Stop::ToolUse => "STOP",
+        Stop::Length => "MAX_TOKENS",
+        Stop::Refusal => "SAFETY",
+    }
+}
+
+fn error_event(message: &str, out: &mut FrameWriter) {
+    let status = Raw(",\"status\": \"UNAVAILABLE\"}}\r\n\r\n");
+    out.frame(&[
+        Raw("data: {\"error\": {\"code\": 503,\"message\": "),
+        Json(message),
+        status,
+    ]);
 }

@@ -1,20 +1,21 @@
 //! OpenAI's chat completions, as strict as the strictest servers of this format: Mistral about the
 //! order of roles, DeepSeek and Kimi about the reasoning that belongs to calls.
 
-mod messages;
 mod read;
-mod write;
 
 use serde_json::json;
 
-use super::{Heading, Wire};
+use super::{Heading, PreparedPart, PreparedReply, Wire};
 use crate::{
-    refusal::{RefusalKind, WireRefusal},
-    script::Auth,
+    play::{
+        FramePiece::{self, Json, Number, Raw},
+        FrameWriter, chunks,
+    },
+    request::{RefusalKind, WireRefusal},
+    script::{Auth, Stop},
 };
 
 pub use read::{read, read_lenient};
-pub use write::{ChatWriter, error_event, write};
 
 pub static WIRE: Wire = Wire {
     serves: |path| path == "/v1/chat/completions",
@@ -77,4 +78,150 @@ pub fn refuse(refusal: &WireRefusal) -> String {
         RefusalKind::Overloaded | RefusalKind::Internal => ("server_error", None),
     };
     json!({"error": {"message": refusal.message, "type": kind, "param": refusal.field, "code": code}}).to_string()
+}
+
+pub fn write(speech: &PreparedReply, out: &mut FrameWriter) {
+    let after = if speech.include_usage {
+        "],\"usage\":null}\n\n"
+    } else {
+        "]}\n\n"
+    };
+    let mut chat = ChatWriter {
+        before: before(speech),
+        detail: ",\"logprobs\":null",
+        after: after.to_owned(),
+        out,
+    };
+    chat.delta(&[Raw(
+        "{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null}",
+    )]);
+    chat.parts(speech);
+    chat.end(speech.stop);
+    if speech.include_usage {
+        chat.usage(speech);
+    }
+    out.frame(&[Raw("data: [DONE]\n\n")]);
+}
+
+/// Returns the JSON that precedes the choices in every chunk.
+fn before(speech: &PreparedReply) -> String {
+    let model = serde_json::Value::from(speech.model.as_str());
+    let serial = speech.serial;
+    format!(
+        "data: {{\"id\":\"chatcmpl-{serial:08x}\",\"object\":\"chat.completion.chunk\",\"created\":1760000000,\
+         \"model\":{model},\"service_tier\":\"default\",\"system_fingerprint\":\"fp_scripted\",\"choices\":["
+    )
+}
+
+/// A writer of chunks that differ only in their choices.
+pub struct ChatWriter<'a> {
+    /// The JSON before the choices.
+    pub before: String,
+    /// The JSON within a choice that precedes its finish reason.
+    pub detail: &'static str,
+    /// The JSON after the choices.
+    pub after: String,
+    pub out: &'a mut FrameWriter,
+}
+
+impl ChatWriter<'_> {
+    pub fn parts(&mut self, speech: &PreparedReply) {
+        let mut calls = 0;
+        for part in &speech.parts {
+            match part {
+                PreparedPart::Text(text) => self.texts("content", text, speech.chunk),
+                PreparedPart::Thinking(text) => self.texts("reasoning_content", text, speech.chunk),
+                PreparedPart::Redacted(_) => (), // this format has no redacted thinking
+                PreparedPart::Call { id, name, args } => {
+                    self.call(calls, id, name, args, speech.chunk);
+                    calls += 1;
+                }
+            }
+        }
+    }
+
+    pub fn delta(&mut self, delta: &[FramePiece<'_>]) {
+        self.out
+            .pieces(&[Raw(&self.before), Raw("{\"index\":0,\"delta\":")]);
+        self.out.pieces(delta);
+        self.out.frame(&[
+            Raw(self.detail),
+            Raw(",\"finish_reason\":null}"),
+            Raw(&self.after),
+        ]);
+    }
+
+    fn texts(&mut self, field: &str, text: &str, chunk: usize) {
+        for text in chunks(text, chunk) {
+            self.delta(&[Raw("{\""), Raw(field), Raw("\":"), Json(text), Raw("}")]);
+        }
+    }
+
+    fn call(&mut self, index: u64, id: &str, name: &str, args: &str, chunk: usize) {
+        self.delta(&[
+            Raw("{\"tool_calls\":[{\"index\":"),
+            Number(index),
+            Raw(",\"id\":"),
+            Json(id),
+            Raw(",\"type\":\"function\",\"function\":{\"name\":"),
+            Json(name),
+            Raw(",\"arguments\":\"\"}}]}"),
+        ]);
+        for args in chunks(args, chunk) {
+            let before = Raw("{\"tool_calls\":[{\"index\":");
+            self.delta(&[
+                before,
+                Number(index),
+                Raw(",\"function\":{\"arguments\":"),
+                Json(args),
+                Raw("}}]}"),
+            ]);
+        }
+    }
+
+    pub fn end(&mut self, stop: Stop) {
+        let reason = match stop {
+            Stop::End => "stop",
+            Stop::ToolUse => "tool_calls",
+            Stop::Length => "length",
+            Stop::Refusal => "content_filter",
+        };
+        self.out.pieces(&[
+            Raw(&self.before),
+            Raw("{\"index\":0,\"delta\":{}"),
+            Raw(self.detail),
+        ]);
+        self.out.frame(&[
+            Raw(",\"finish_reason\":"),
+            Json(reason),
+            Raw("}"),
+            Raw(&self.after),
+        ]);
+    }
+
+    fn usage(&mut self, speech: &PreparedReply) {
+        let usage = speech.usage;
+        self.out.frame(&[
+            Raw(&self.before),
+            Raw("],\"usage\":{\"prompt_tokens\":"),
+            Number(usage.input),
+            Raw(",\"completion_tokens\":"),
+            Number(usage.output),
+            Raw(",\"total_tokens\":"),
+            Number(usage.input + usage.output),
+            Raw(",\"prompt_tokens_details\":{\"cached_tokens\":"),
+            Number(usage.cache_read),
+            Raw(
+                ",\"audio_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":0}}}\n\n",
+            ),
+        ]);
+    }
+}
+
+pub fn error_event(message: &str, out: &mut FrameWriter) {
+    out.frame(&[
+        Raw("data: {\"error\":{\"message\":"),
+        Json(message),
+        Raw(",\"type\":\"server_error\",\"param\":null,\"code\":null}}\n\n"),
+    ]);
 }

@@ -1,21 +1,20 @@
-//! Makes calls to the sidecar, and receives its replies.
+//! Makes calls to the sidecar, and parses its replies strictly.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-use async_nats::{Client, Subscriber};
+use async_nats::{Client, HeaderMap, Message, StatusCode, Subscriber};
 use futures_util::StreamExt as _;
-use planck_common::{event::ToolEffect, service::ServiceInfo, subject::Prefix};
+use planck_common::{PROTOCOL_VERSION, event::ToolEffect, service::ServiceInfo, subject::Prefix};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use super::{
-    CheckPlan, Error,
+    CheckError, CheckPlan,
     discovery::{EndpointKind, OfferedEndpoint},
     sample,
-    wire::{FinalReply, ReplyPart, read, shown},
 };
 
 pub struct Checker {
@@ -149,7 +148,7 @@ impl Checker {
         }
     }
 
-    pub async fn open(&self, request: &CheckRequest) -> Result<PendingCall, Error> {
+    pub async fn open(&self, request: &CheckRequest) -> Result<PendingCall, CheckError> {
         self.send(
             &request.subject,
             request.body.to_string(),
@@ -164,7 +163,7 @@ impl Checker {
         subject: &str,
         body: String,
         compactor: bool,
-    ) -> Result<PendingCall, Error> {
+    ) -> Result<PendingCall, CheckError> {
         let inbox = self.client.new_inbox();
         let replies = self.client.subscribe(inbox.clone()).await.map_err(nats)?;
         self.client
@@ -192,7 +191,7 @@ impl Checker {
     }
 
     /// Collects the replies of all instances to a request, until none has arrived for [`BETWEEN`].
-    pub async fn gather(&self, subject: String) -> Result<Vec<Value>, Error> {
+    pub async fn gather(&self, subject: String) -> Result<Vec<Value>, CheckError> {
         gather(&self.client, subject).await
     }
 }
@@ -200,7 +199,7 @@ impl Checker {
 /// How long the next of several replies may take.
 const BETWEEN: Duration = Duration::from_millis(700);
 
-pub async fn gather(client: &Client, subject: String) -> Result<Vec<Value>, Error> {
+pub async fn gather(client: &Client, subject: String) -> Result<Vec<Value>, CheckError> {
     let inbox = client.new_inbox();
     let mut replies = client.subscribe(inbox.clone()).await.map_err(nats)?;
     client
@@ -220,14 +219,14 @@ pub async fn gather(client: &Client, subject: String) -> Result<Vec<Value>, Erro
 /// Subscribes to a subject. The subscription receives every message that is published after this
 /// function has returned. To ensure this, a request makes a round trip to the server, which answers
 /// that there are no responders.
-pub async fn listen(client: &Client, subject: String) -> Result<Subscriber, Error> {
+pub async fn listen(client: &Client, subject: String) -> Result<Subscriber, CheckError> {
     let heard = client.subscribe(subject).await.map_err(nats)?;
     let _nobody = client.request(client.new_inbox(), "".into()).await;
     Ok(heard)
 }
 
-pub fn nats(error: impl std::fmt::Display) -> Error {
-    Error::Nats(error.to_string())
+pub fn nats(error: impl std::fmt::Display) -> CheckError {
+    CheckError::Nats(error.to_string())
 }
 
 impl PendingCall {
@@ -315,5 +314,183 @@ impl ObservedEnd {
             Self::NoResponders => "no instance takes requests on its subject".into(),
             Self::Silent(within) => format!("there was no answer within {within:?}"),
         }
+    }
+}
+
+/// One message to the reply subject.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ReplyPart {
+    Progress,
+    FinalReply(FinalReply),
+    /// A message that breaks the protocol, with the reason.
+    Malformed(String),
+    /// The server has no subscription for the request.
+    NoResponders,
+}
+
+/// The answer to a request.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FinalReply {
+    Ok(String),
+    Error(String),
+    Compact { summary: String, keep_from: i64 },
+    Skip,
+}
+
+/// The keys of which a tool's message must have exactly one, besides `v`.
+const OF_TOOLS: &[&str] = &["ok", "error", "progress"];
+/// The keys of which a compactor's message must have exactly one, besides `v`.
+const OF_COMPACTORS: &[&str] = &["compact", "skip", "error"];
+
+/// The header in which service libraries put an error.
+const ERROR_HEADER: &str = "Nats-Service-Error";
+
+pub fn read(message: &Message, compactor: bool) -> ReplyPart {
+    if message.status == Some(StatusCode::NO_RESPONDERS) {
+        return ReplyPart::NoResponders;
+    }
+    if let Some(error) = message
+        .headers
+        .as_ref()
+        .and_then(|headers: &HeaderMap| headers.get(ERROR_HEADER))
+        && message.payload.is_empty()
+    {
+        return ReplyPart::Malformed(format!(
+            "the error is in the header {ERROR_HEADER} ({error}), and the body is empty; send {{\"v\":1,\"error\":\"text\"}}"
+        ));
+    }
+    let text = String::from_utf8_lossy(&message.payload);
+    parse(&text, compactor)
+        .unwrap_or_else(|why| ReplyPart::Malformed(format!("{why}: {}", shown(&text))))
+}
+
+fn parse(text: &str, compactor: bool) -> Result<ReplyPart, String> {
+    let reply: Value =
+        serde_json::from_str(text).map_err(|error| format!("the answer is not JSON ({error})"))?;
+    if reply.get("v").and_then(Value::as_u64) != Some(PROTOCOL_VERSION.into()) {
+        return Err("the answer needs \"v\":1".into());
+    }
+    let known = if compactor { OF_COMPACTORS } else { OF_TOOLS };
+    let mut present = known
+        .iter()
+        .filter_map(|key| Some((*key, reply.get(*key)?)));
+    match (present.next(), present.next()) {
+        (Some((key, value)), None) => piece(key, value),
+        _ => Err(format!(
+            "the answer needs exactly one of {}",
+            known.join(", ")
+        )),
+    }
+}
+
+fn piece(key: &str, value: &Value) -> Result<ReplyPart, String> {
+    let text = || {
+        value
+            .as_str()
+            .map(str::to_owned)
+            .ok_or_else(|| format!("`{key}` must be text"))
+    };
+    let said = match key {
+        "ok" => FinalReply::Ok(text()?),
+        "error" => FinalReply::Error(text()?),
+        "skip" if value == &Value::Bool(true) => FinalReply::Skip,
+        "skip" => return Err("`skip` must be true".into()),
+        "compact" => FinalReply::Compact {
+            summary: value
+                .get("summary")
+                .and_then(Value::as_str)
+                .ok_or("`compact.summary` must be text")?
+                .into(),
+            keep_from: value
+                .get("keep_from")
+                .and_then(Value::as_i64)
+                .ok_or("`compact.keep_from` must be a message id, a number")?,
+        },
+        _ => return progress(value).map(|()| ReplyPart::Progress),
+    };
+    Ok(ReplyPart::FinalReply(said))
+}
+
+fn progress(value: &Value) -> Result<(), String> {
+    if !value.get("message").is_some_and(Value::is_string) {
+        return Err("`progress` needs a `message`, as in {\"progress\":{\"message\":\"text\",\"percent\":50}}".into());
+    }
+    match value.get("percent") {
+        None => Ok(()),
+        Some(percent)
+            if percent
+                .as_f64()
+                .is_some_and(|percent| (0.0..=100.0).contains(&percent)) =>
+        {
+            Ok(())
+        }
+        Some(percent) => Err(format!(
+            "`progress.percent` must be a number from 0 to 100, or left out; it is {percent}"
+        )),
+    }
+}
+
+/// Returns the beginning of a text, short enough to quote in a finding.
+pub fn shown(text: &str) -> String {
+    const MOST: usize = 200;
+    let cut: String = text.chars().take(MOST).collect();
+    if cut.len() < text.len() {
+        format!("{cut}…")
+    } else {
+        cut
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_strictly() {
+        let tools = [
+            (
+                r#"{"v":1,"ok":"a"}"#,
+                Ok(ReplyPart::FinalReply(FinalReply::Ok("a".into()))),
+            ),
+            (
+                r#"{"v":1,"error":"a","new":1}"#,
+                Ok(ReplyPart::FinalReply(FinalReply::Error("a".into()))),
+            ),
+            (
+                r#"{"v":1,"progress":{"message":"m"}}"#,
+                Ok(ReplyPart::Progress),
+            ),
+            (
+                r#"{"v":1,"progress":{"message":"m","percent":101}}"#,
+                Err("percent"),
+            ),
+            (r#"{"v":1,"progress":"m"}"#, Err("message")),
+            (r#"{"v":1,"ok":{"a":1}}"#, Err("must be text")),
+            (r#"{"v":1,"ok":"a","error":"b"}"#, Err("exactly one")),
+            (r#"{"v":1,"result":"a"}"#, Err("exactly one")),
+            (r#"{"ok":"a"}"#, Err("\"v\":1")),
+            ("ok", Err("not JSON")),
+        ];
+        for (text, expected) in tools {
+            match (parse(text, false), expected) {
+                (Ok(piece), Ok(expected)) => assert_eq!(piece, expected),
+                (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
+                (parsed, _) => panic!("{text}: {parsed:?}"),
+            }
+        }
+        let compact = parse(r#"{"v":1,"compact":{"summary":"s","keep_from":7}}"#, true);
+        assert_eq!(
+            compact,
+            Ok(ReplyPart::FinalReply(FinalReply::Compact {
+                summary: "s".into(),
+                keep_from: 7
+            }))
+        );
+        assert_eq!(
+            parse(r#"{"v":1,"skip":true}"#, true),
+            Ok(ReplyPart::FinalReply(FinalReply::Skip))
+        );
+        assert!(parse(r#"{"v":1,"skip":false}"#, true).is_err());
+        assert!(parse(r#"{"v":1,"ok":"a"}"#, true).is_err());
     }
 }

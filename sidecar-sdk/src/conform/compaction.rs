@@ -4,9 +4,8 @@ use serde_json::{Value, json};
 
 use super::{
     Finding,
-    checker::{Checker, ObservedEnd},
+    checker::{Checker, FinalReply, ObservedEnd},
     discovery::{EndpointKind, OfferedEndpoint},
-    wire::FinalReply,
 };
 
 pub async fn long(checker: &Checker) -> Vec<Finding> {

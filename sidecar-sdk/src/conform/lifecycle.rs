@@ -1,25 +1,37 @@
-//! Cases for starting, stopping and crashing, which need a sidecar that the checker starts itself.
+//! Cases for starting, stopping and crashing, which need a sidecar that the checker starts itself,
+//! in a process group of its own.
 
-use std::time::Duration;
+use std::{
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
 
 use async_nats::{Client, Subscriber};
 use futures_util::{StreamExt as _, future::join_all};
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
 use planck_common::{
     SidecarId,
+    inbox::InboxPrefix,
     service::ServiceInfo,
     sidecar::{Presence, PresenceKind},
     subject::{self, Topic},
 };
 use serde_json::Value;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    process::{Child, Command},
+    time::{Instant, sleep, timeout},
+};
 
 use super::{
-    CaseReport, CheckPlan, Error, Finding,
+    CaseReport, CheckError, CheckPlan, Finding,
     calls::slow,
     checker::{Checker, gather, listen},
-    process::ChildProcess,
     running::cancel_call,
 };
+use crate::Connection;
 
 /// How long an instance may take to end after SIGTERM.
 const LEAVE: Duration = Duration::from_secs(40);
@@ -36,7 +48,7 @@ const AT_ONCE: usize = 8;
 pub async fn begin<T: FnMut(&Finding)>(
     plan: CheckPlan,
     report: &mut CaseReport<T>,
-) -> Result<(Checker, Option<ChildProcess>), Error> {
+) -> Result<(Checker, Option<ChildProcess>), CheckError> {
     let client = plan
         .connection
         .open("planck sidecar conform", |_| ())
@@ -44,7 +56,7 @@ pub async fn begin<T: FnMut(&Finding)>(
     let instances = find(&client, &plan.name).await?;
     if plan.command.is_empty() {
         return if instances.is_empty() {
-            Err(Error::Absent(plan.name))
+            Err(CheckError::Absent(plan.name))
         } else {
             Ok((Checker::new(client, plan, instances), None))
         };
@@ -55,7 +67,7 @@ pub async fn begin<T: FnMut(&Finding)>(
             instances.len(),
             plan.name
         );
-        return Err(Error::Command(text));
+        return Err(CheckError::Command(text));
     }
     let presence = plan.connection.prefix.on(Topic::Sidecar(&plan.name));
     let mut news = listen(&client, presence).await?;
@@ -73,7 +85,7 @@ pub async fn begin<T: FnMut(&Finding)>(
     Ok((Checker::new(client, plan, instances), Some(child)))
 }
 
-async fn find(client: &Client, name: &SidecarId) -> Result<Vec<ServiceInfo>, Error> {
+async fn find(client: &Client, name: &SidecarId) -> Result<Vec<ServiceInfo>, CheckError> {
     let answers = gather(client, subject::services(Some(name))).await?;
     Ok(answers
         .into_iter()
@@ -86,7 +98,7 @@ async fn appear(
     plan: &CheckPlan,
     count: usize,
     child: &mut ChildProcess,
-) -> Result<Vec<ServiceInfo>, Error> {
+) -> Result<Vec<ServiceInfo>, CheckError> {
     let CheckPlan {
         name, start_within, ..
     } = plan;
@@ -97,7 +109,7 @@ async fn appear(
             return Ok(instances);
         }
         if let Some(status) = child.ended() {
-            return Err(Error::Command(format!(
+            return Err(CheckError::Command(format!(
                 "the command ended with {status} before `{name}` answered on $SRV.INFO.{name}"
             )));
         }
@@ -106,7 +118,7 @@ async fn appear(
     let silence = format!(
         "the command runs, and no sidecar `{name}` with an endpoint answers on $SRV.INFO.{name} after {start_within:?}"
     );
-    Err(Error::Command(format!(
+    Err(CheckError::Command(format!(
         "{silence}; have it answer there as a NATS service does, or, if it has to be compiled first, build it before or give it longer with --start-within"
     )))
 }
@@ -153,7 +165,7 @@ pub async fn check_alive(
     checker: &mut Checker,
     child: &mut Option<ChildProcess>,
     case: &'static str,
-) -> Result<Vec<Finding>, Error> {
+) -> Result<Vec<Finding>, CheckError> {
     let until = Instant::now() + checker.patience();
     while Instant::now() < until {
         let now = find(&checker.client, &checker.plan.name).await?;
@@ -197,7 +209,7 @@ pub async fn check<T: FnMut(&Finding)>(
     checker: &mut Checker,
     child: ChildProcess,
     report: &mut CaseReport<T>,
-) -> Result<(), Error> {
+) -> Result<(), CheckError> {
     let mut first = child;
     if report.wants("crash") {
         let (finding, again) = crash(checker, first).await?;
@@ -226,7 +238,7 @@ pub async fn check<T: FnMut(&Finding)>(
 async fn crash(
     checker: &mut Checker,
     child: ChildProcess,
-) -> Result<(Finding, ChildProcess), Error> {
+) -> Result<(Finding, ChildProcess), CheckError> {
     let running = slow(checker, checker.patience() * 3)
         .ok()
         .map(|(tool, args)| checker.call(tool, &args));
@@ -396,5 +408,144 @@ async fn drain(checker: &Checker, child: &mut ChildProcess) -> Result<(), String
             "told to stop by SIGTERM, it ended with {status}; status 0 was due"
         )),
         Some(_) => said,
+    }
+}
+
+/// A running instance. Dropping this value kills the process group of the instance.
+pub struct ChildProcess {
+    child: Child,
+    group: Option<Pid>,
+}
+
+impl ChildProcess {
+    /// Starts an instance. Passes the settings of the connection in the environment variables that
+    /// the SDKs read. Its standard output is discarded, and its standard error is that
+    /// of the checker.
+    pub fn start(plan: &CheckPlan) -> Result<Self, CheckError> {
+        let (program, arguments) = plan
+            .command
+            .split_first()
+            .ok_or_else(|| CheckError::Command("the command is empty".into()))?;
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .process_group(0);
+        pass(&plan.connection, &mut command);
+        let child = command
+            .spawn()
+            .map_err(|error| CheckError::Command(format!("cannot run `{program}`: {error}")))?;
+        let group = child
+            .id()
+            .and_then(|id| i32::try_from(id).ok())
+            .map(Pid::from_raw);
+        Ok(Self { child, group })
+    }
+
+    /// Returns the exit status of the instance, or `None` if it still runs.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    pub fn terminate(&self) {
+        self.signal(Signal::SIGTERM);
+    }
+
+    pub async fn kill(mut self) {
+        self.signal(Signal::SIGKILL);
+        let _reaped = self.child.wait().await;
+    }
+
+    /// Waits until the instance has ended by itself. Returns `None` if it still runs after
+    /// `within`.
+    pub async fn end(&mut self, within: Duration) -> Option<ExitStatus> {
+        timeout(within, self.child.wait()).await.ok()?.ok()
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            let _already_gone = killpg(group, signal);
+        }
+    }
+}
+
+/// Sets the environment variables from which [`Connection::from_environment`] reads the settings.
+fn pass(connection: &Connection, command: &mut Command) {
+    let Connection {
+        url,
+        creds,
+        nkey,
+        tls_ca,
+        tls_certificate,
+        prefix,
+        inbox_prefix,
+        reply_prefixes,
+    } = connection;
+    if let Some(url) = url {
+        command.env("NATS_URL", url);
+    }
+    if let Some(creds) = creds {
+        command.env("NATS_CREDS", creds);
+    }
+    if let Some(nkey) = nkey {
+        command.env("NATS_NKEY", nkey);
+    }
+    if let Some(ca) = tls_ca {
+        command.env("PLANCK_NATS_TLS_CA", ca);
+    }
+    if let Some((certificate, key)) = tls_certificate {
+        command.env("PLANCK_NATS_TLS_CERT", certificate);
+        command.env("PLANCK_NATS_TLS_KEY", key);
+    }
+    let replies: Vec<&str> = reply_prefixes.iter().map(InboxPrefix::as_str).collect();
+    command.env("PLANCK_NATS_SUBJECT_PREFIX", prefix.as_str());
+    command.env("PLANCK_NATS_INBOX_PREFIX", inbox_prefix.as_str());
+    command.env("PLANCK_NATS_REPLY_PREFIXES", replies.join(","));
+}
+
+impl Drop for ChildProcess {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGKILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use planck_common::subject::Prefix;
+
+    use super::*;
+
+    fn inbox(text: &str) -> InboxPrefix {
+        InboxPrefix::parse(text).unwrap()
+    }
+
+    fn read_back(connection: &Connection) -> Connection {
+        let mut command = Command::new("unused");
+        pass(connection, &mut command);
+        let variable = |name: &str| {
+            let mut passed = command.as_std().get_envs();
+            let (_, value) = passed.find(|(passed, _)| *passed == name)?;
+            Some(value?.to_str().unwrap().to_owned())
+        };
+        Connection::from_variables(variable).unwrap()
+    }
+
+    #[test]
+    fn instance_reads_the_settings_of_the_connection_that_starts_it() {
+        let full = Connection {
+            url: Some("nats://one:4222,nats://two:4222".into()),
+            creds: Some("/run/node.creds".into()),
+            nkey: Some("SUANKEY".into()),
+            tls_ca: Some("/run/ca.pem".into()),
+            tls_certificate: Some(("/run/cert.pem".into(), "/run/key.pem".into())),
+            prefix: Prefix::parse("acme.prod").unwrap(),
+            inbox_prefix: inbox("_INBOX_sidecar"),
+            reply_prefixes: vec![inbox("_INBOX_node"), inbox("answers.of.callers")],
+        };
+        for connection in [full, Connection::default()] {
+            let read = read_back(&connection);
+            assert_eq!(format!("{read:?}"), format!("{connection:?}"));
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use planck_common::SidecarId;
 use planck_sidecar::{
     Connection,
-    conform::{self, CheckPlan, Error, Finding, Verdict},
+    conform::{self, CaseVerdict, CheckError, CheckPlan, Finding},
 };
 
 /// Returns the plan to check a program that the checker starts, without options.
@@ -25,12 +25,12 @@ pub fn plan(url: &str, name: &str, command: &[&str]) -> CheckPlan {
     }
 }
 
-pub async fn check(plan: CheckPlan) -> Result<Vec<Finding>, Error> {
+pub async fn check(plan: CheckPlan) -> Result<Vec<Finding>, CheckError> {
     conform::run(plan, |finding| println!("{finding:?}")).await
 }
 
 /// Returns the findings with this verdict, as text.
-pub fn with(findings: &[Finding], verdict: Verdict) -> Vec<String> {
+pub fn with(findings: &[Finding], verdict: CaseVerdict) -> Vec<String> {
     let fit = findings.iter().filter(|finding| finding.verdict == verdict);
     fit.map(|finding| format!("{} {}: {}", finding.case, finding.on, finding.why))
         .collect()

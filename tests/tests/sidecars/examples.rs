@@ -7,7 +7,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use planck_sidecar::conform::{CheckPlan, Verdict};
+use planck_sidecar::conform::{CaseVerdict, CheckPlan};
 use planck_tests::{
     example::{Example, python_path, typescript_sdk},
     nats::NatsServer,
@@ -34,10 +34,10 @@ async fn conforms(example: Example, skipped: &[&str]) {
         ..plan(&nats.url(), example.name, &command)
     };
     let findings = check(plan).await.unwrap();
-    assert_eq!(with(&findings, Verdict::Failed), Vec::<String>::new());
+    assert_eq!(with(&findings, CaseVerdict::Failed), Vec::<String>::new());
     let left_out: Vec<&str> = findings
         .iter()
-        .filter(|finding| finding.verdict == Verdict::Skipped)
+        .filter(|finding| finding.verdict == CaseVerdict::Skipped)
         .map(|finding| finding.case)
         .collect();
     assert_eq!(left_out, skipped);

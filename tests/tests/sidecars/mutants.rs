@@ -1,7 +1,7 @@
 //! Checks sidecars that are each correct except for one fault.
 
 use futures_util::{StreamExt as _, stream};
-use planck_sidecar::conform::{CASES, Verdict};
+use planck_sidecar::conform::{CASES, CaseVerdict};
 use planck_tests::nats::NatsServer;
 
 use crate::checking::{check, plan, with};
@@ -105,8 +105,8 @@ async fn a_correct_sidecar_passes_every_case() {
     let findings = check(plan(&nats.url(), "right", &[MUTANT, "right", "nothing"]))
         .await
         .unwrap();
-    assert_eq!(with(&findings, Verdict::Failed), Vec::<String>::new());
-    assert_eq!(with(&findings, Verdict::Skipped), Vec::<String>::new());
+    assert_eq!(with(&findings, CaseVerdict::Failed), Vec::<String>::new());
+    assert_eq!(with(&findings, CaseVerdict::Skipped), Vec::<String>::new());
     let tried: Vec<&str> = findings.iter().map(|finding| finding.case).collect();
     let untried: Vec<_> = CASES
         .iter()
@@ -148,7 +148,7 @@ async fn find(nats: &NatsServer, mutation: &str, case: &str, words: &str) -> Opt
         Ok(findings) => findings,
         Err(error) => return Some(format!("{mutation}: {error}")),
     };
-    let failed = with(&findings, Verdict::Failed);
+    let failed = with(&findings, CaseVerdict::Failed);
     let found = failed
         .iter()
         .any(|failure| failure.starts_with(case) && failure.contains(words));

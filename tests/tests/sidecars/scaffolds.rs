@@ -3,7 +3,7 @@
 
 use std::{os::unix::fs::symlink, path::Path, process::Command};
 
-use planck_sidecar::conform::Verdict;
+use planck_sidecar::conform::CaseVerdict;
 use planck_tests::{
     example::{Example, go, python_path, root, typescript_sdk},
     nats::NatsServer,
@@ -56,10 +56,10 @@ fn succeeds(command: &mut Command) -> String {
 async fn conforms(name: &str, command: &[&str], skipped: &[&str]) {
     let nats = NatsServer::start().unwrap();
     let findings = check(plan(&nats.url(), name, command)).await.unwrap();
-    assert_eq!(with(&findings, Verdict::Failed), Vec::<String>::new());
+    assert_eq!(with(&findings, CaseVerdict::Failed), Vec::<String>::new());
     let left_out: Vec<&str> = findings
         .iter()
-        .filter(|finding| finding.verdict == Verdict::Skipped)
+        .filter(|finding| finding.verdict == CaseVerdict::Skipped)
         .map(|finding| finding.case)
         .collect();
     assert_eq!(left_out, skipped);

@@ -33,7 +33,7 @@ const STILL_SEES: &[(&str, &str)] = &[("actor", "planck_cluster::permit")];
 /// may see only those before it.
 const SERVICES: &[&str] = &[
     "peers",
-    "base",
+    "handles",
     "team_registry",
     "placement",
     "takeover",

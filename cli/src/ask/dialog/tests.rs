@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{super::keys::KeyDecoder, *};
+use super::*;
+use crate::ask::line::KeyDecoder;
 
 fn wait(kind: WaitKind, options: &[&str], rule: bool) -> WaitRow {
     let rule = rule.then(|| json!({ "tool": "bash", "command": "ls", "action": "allow" }));
@@ -24,15 +25,15 @@ fn dialog(kind: WaitKind) -> Dialog {
     Dialog::of(wait(kind, options, true), Some("ann".into())).unwrap()
 }
 
-fn said(step: &Step) -> String {
+fn said(step: &DialogStep) -> String {
     match step {
-        Step::Prompt => "prompt".into(),
-        Step::Say(_) => "say".into(),
-        Step::Help => "help".into(),
-        Step::Request => "request".into(),
-        Step::Edit(text) => format!("edit {text}"),
-        Step::Leave => "leave".into(),
-        Step::Send(answer) => {
+        DialogStep::Prompt => "prompt".into(),
+        DialogStep::Say(_) => "say".into(),
+        DialogStep::Help => "help".into(),
+        DialogStep::Request => "request".into(),
+        DialogStep::Edit(text) => format!("edit {text}"),
+        DialogStep::Leave => "leave".into(),
+        DialogStep::Send(answer) => {
             assert_eq!(
                 (answer.wait.as_str(), answer.digest.as_deref()),
                 ("w1", Some("d1"))

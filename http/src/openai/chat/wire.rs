@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::openai::{
     ids::ToolCallId,
-    opening::Opened,
-    segment::{EndKind, PieceKind, SegmentEnd, SegmentEvent},
+    opening::OpenedResponse,
+    segment::{EndKind, SegmentEnd, SegmentEvent, SegmentPieceKind},
 };
 
 /// The separator between the texts of two replies.
@@ -131,7 +131,7 @@ struct ResponsePlace {
 }
 
 impl Head {
-    fn new(opened: &Opened, created: i64) -> Self {
+    fn new(opened: &OpenedResponse, created: i64) -> Self {
         let id = opened.id.to_string();
         Self {
             id: format!("chatcmpl-{}", id.trim_start_matches("resp_")),
@@ -160,7 +160,7 @@ impl Head {
 }
 
 impl ChunkWriter {
-    pub fn new(opened: &Opened, created: i64, wants_usage: bool) -> Self {
+    pub fn new(opened: &OpenedResponse, created: i64, wants_usage: bool) -> Self {
         Self {
             head: Head::new(opened, created),
             wants_usage,
@@ -193,7 +193,7 @@ impl ChunkWriter {
     pub fn write(&mut self, event: SegmentEvent) -> Vec<Value> {
         match event {
             SegmentEvent::Piece {
-                kind: PieceKind::Text,
+                kind: SegmentPieceKind::Text,
                 place,
                 text,
             } => {
@@ -209,7 +209,7 @@ impl ChunkWriter {
                 vec![self.chunk(&json!({"content": text}), None)]
             }
             SegmentEvent::Piece {
-                kind: PieceKind::Reasoning,
+                kind: SegmentPieceKind::Reasoning,
                 text,
                 ..
             } => vec![self.chunk(&json!({"reasoning_content": text}), None)],
@@ -277,7 +277,7 @@ impl SpokenTurn {
 }
 
 impl Completion {
-    pub fn new(opened: &Opened, created: i64) -> Self {
+    pub fn new(opened: &OpenedResponse, created: i64) -> Self {
         Self {
             head: Head::new(opened, created),
             earlier: Vec::new(),
@@ -290,12 +290,12 @@ impl Completion {
     pub fn take(&mut self, event: SegmentEvent) -> Option<SegmentEnd> {
         match event {
             SegmentEvent::Piece {
-                kind: PieceKind::Text,
+                kind: SegmentPieceKind::Text,
                 text,
                 ..
             } => self.turn.text.push_str(&text),
             SegmentEvent::Piece {
-                kind: PieceKind::Reasoning,
+                kind: SegmentPieceKind::Reasoning,
                 text,
                 ..
             } => self.turn.reasoning.push_str(&text),

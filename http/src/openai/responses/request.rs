@@ -8,12 +8,14 @@ use serde_json::{Map, Value};
 
 use crate::{
     openai::{
-        ask::{Ask, Content, FunctionTool, Target, named_session, origin, without_effect},
-        conversation::{ChatMessage, Conversation, read},
-        error::ApiError,
+        ask::{
+            Ask, ChatMessage, ClientConversation, Content, ContinuedSession, FunctionTool,
+            named_session, origin, read_conversation, without_effect,
+        },
+        error::OpenAiError,
         ids::ResponseId,
     },
-    until,
+    turn,
 };
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -62,18 +64,18 @@ enum ConversationName {
 
 impl ResponsesRequest {
     /// Reads what the client asks for.
-    pub fn ask(&self, headers: &HeaderMap) -> Result<Ask, ApiError> {
+    pub fn ask(&self, headers: &HeaderMap) -> Result<Ask, OpenAiError> {
         self.check()?;
         let nothing = Map::new();
         let metadata = self.metadata.as_ref().unwrap_or(&nothing);
         let target = self.target(headers, metadata)?;
-        let Conversation {
+        let ClientConversation {
             instructions,
             history,
             latest,
-        } = read(self.messages()?, "input")?;
-        if target != Target::History && !history.is_empty() {
-            return Err(ApiError::parameter(
+        } = read_conversation(self.messages()?, "input")?;
+        if target != ContinuedSession::History && !history.is_empty() {
+            return Err(OpenAiError::parameter(
                 "input",
                 "a session has its history: send only what is new after it",
             ));
@@ -95,7 +97,7 @@ impl ResponsesRequest {
             latest,
             tools,
             target,
-            until: until::read(headers)?,
+            until: turn::read_until(headers)?,
             origin: origin(headers, metadata, &self.user),
             warnings,
         })
@@ -112,16 +114,16 @@ impl ResponsesRequest {
         tools
     }
 
-    fn check(&self) -> Result<(), ApiError> {
+    fn check(&self) -> Result<(), OpenAiError> {
         let set = |name: &str| self.further.get(name).filter(|value| !value.is_null());
         if set("top_logprobs").is_some_and(|count| count.as_u64() != Some(0)) {
-            return Err(ApiError::parameter(
+            return Err(OpenAiError::parameter(
                 "top_logprobs",
                 "an agent's answer has no `logprobs`",
             ));
         }
         if set("prompt").is_some() {
-            return Err(ApiError::parameter(
+            return Err(OpenAiError::parameter(
                 "prompt",
                 "there are no stored prompts; send `input` and `instructions`",
             ));
@@ -133,22 +135,22 @@ impl ResponsesRequest {
         &self,
         headers: &HeaderMap,
         metadata: &Map<String, Value>,
-    ) -> Result<Target, ApiError> {
+    ) -> Result<ContinuedSession, OpenAiError> {
         match (&self.previous_response_id, &self.conversation) {
-            (Some(_), Some(_)) => Err(ApiError::parameter(
+            (Some(_), Some(_)) => Err(OpenAiError::parameter(
                 "conversation",
                 "name one of `previous_response_id` and `conversation`",
             )),
-            (Some(id), None) => Ok(Target::Response(ResponseId::parse(id)?)),
+            (Some(id), None) => Ok(ContinuedSession::Response(ResponseId::parse(id)?)),
             (None, Some(ConversationName::Id(name) | ConversationName::Object { id: name })) => {
-                Ok(Target::Session {
+                Ok(ContinuedSession::Session {
                     name: name.clone(),
                     may_start: false,
                 })
             }
             (None, None) => Ok(match named_session(headers, metadata) {
-                None => Target::History,
-                Some(name) => Target::Session {
+                None => ContinuedSession::History,
+                Some(name) => ContinuedSession::Session {
                     name,
                     may_start: true,
                 },
@@ -156,7 +158,7 @@ impl ResponsesRequest {
         }
     }
 
-    fn messages(&self) -> Result<Vec<ChatMessage>, ApiError> {
+    fn messages(&self) -> Result<Vec<ChatMessage>, OpenAiError> {
         match &self.input {
             Input::Text(text) => Ok(vec![ChatMessage {
                 role: "user".to_owned(),
@@ -168,7 +170,7 @@ impl ResponsesRequest {
     }
 
     /// Returns the client's functions, and a warning about tools of other kinds.
-    fn functions(&self) -> Result<(Vec<ClientTool>, Vec<String>), ApiError> {
+    fn functions(&self) -> Result<(Vec<ClientTool>, Vec<String>), OpenAiError> {
         let mut functions = Vec::new();
         let mut others = Vec::new();
         for tool in self.tools.iter().flatten() {
@@ -176,12 +178,12 @@ impl ResponsesRequest {
                 Some("function") => {
                     let read = FunctionTool::deserialize(tool);
                     let tool = read.map_err(|error| {
-                        ApiError::parameter("tools", format!("a tool cannot be read: {error}"))
+                        OpenAiError::parameter("tools", format!("a tool cannot be read: {error}"))
                     })?;
                     functions.push(tool.into());
                 }
                 Some(other) => others.push(format!("tools:{other}")),
-                None => return Err(ApiError::parameter("tools", "a tool has no `type`")),
+                None => return Err(OpenAiError::parameter("tools", "a tool has no `type`")),
             }
         }
         Ok((functions, without_effect(&others).into_iter().collect()))
@@ -190,7 +192,7 @@ impl ResponsesRequest {
 
 /// Returns an item as a message. Items that only repeat what the agent did are answers without
 /// text.
-fn message(item: &InputItem) -> Result<ChatMessage, ApiError> {
+fn message(item: &InputItem) -> Result<ChatMessage, OpenAiError> {
     let (role, content, tool_call_id) = match (item.r#type.as_deref(), &item.role) {
         (None | Some("message"), Some(role)) => (role.clone(), item.content.clone(), None),
         (Some("function_call_output"), _) => {
@@ -199,7 +201,7 @@ fn message(item: &InputItem) -> Result<ChatMessage, ApiError> {
         (Some("function_call" | "reasoning"), _) => ("assistant".to_owned(), None, None),
         (kind, _) => {
             let kind: String = kind.unwrap_or("message").chars().take(40).collect();
-            return Err(ApiError::parameter(
+            return Err(OpenAiError::parameter(
                 "input",
                 format!(
                     "an item of type `{kind}` cannot be read; send messages and function_call_output"
@@ -256,7 +258,7 @@ mod tests {
         let ask = ask(r#"{"model":"m","previous_response_id":"resp_s_3",
             "input":[{"type":"function_call_output","call_id":"call_s_3_c-1","output":"7"}]}"#)
         .unwrap();
-        assert!(matches!(ask.target, Target::Response(id) if id.place == 3));
+        assert!(matches!(ask.target, ContinuedSession::Response(id) if id.place == 3));
         assert!(matches!(&ask.latest, Latest::Results(results) if results.len() == 1));
     }
 

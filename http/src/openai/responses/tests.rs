@@ -2,13 +2,16 @@ use planck_common::{AgentId, CallId, InputId, SessionId, usage::Usage};
 
 use super::*;
 use crate::{
-    openai::segment::{Beginning, EndKind, PieceKind, PiecePlace, SegmentEnd},
-    until::Until,
+    openai::{
+        history::LoggedTurn,
+        segment::{Beginning, EndKind, PiecePlace, SegmentEnd, SegmentPieceKind},
+    },
+    turn::Until,
 };
 
 fn writer() -> ResponseWriter {
     let session = SessionId::parse("s").unwrap();
-    let opened = opening::Opened {
+    let opened = opening::OpenedResponse {
         id: ResponseId {
             session,
             place: 0,
@@ -30,7 +33,7 @@ fn writer() -> ResponseWriter {
 
 fn text(stage: u64, end: usize, text: &str) -> SegmentEvent {
     SegmentEvent::Piece {
-        kind: PieceKind::Text,
+        kind: SegmentPieceKind::Text,
         place: PiecePlace {
             stage,
             part: 0,
@@ -45,7 +48,7 @@ fn end(stage: u64, how: EndKind) -> SegmentEvent {
     SegmentEvent::End(SegmentEnd { how, stage, usage })
 }
 
-fn written(events: Vec<SegmentEvent>) -> (Vec<Numbered>, Value) {
+fn written(events: Vec<SegmentEvent>) -> (Vec<NumberedEvent>, Value) {
     let mut writer = writer();
     let mut out = writer.first();
     for event in events {
@@ -70,8 +73,8 @@ fn request_that_is_made_again_has_a_new_item() {
         .iter()
         .find(|event| event.event["item"]["status"] == "incomplete");
     assert_eq!(given_up.unwrap().event["item"]["content"][0]["text"], "Hey");
-    let added = |event: &&Numbered| event.event["type"] == "response.output_item.added";
-    let indices = |events: &[Numbered]| -> Vec<Value> {
+    let added = |event: &&NumberedEvent| event.event["type"] == "response.output_item.added";
+    let indices = |events: &[NumberedEvent]| -> Vec<Value> {
         let added = events.iter().filter(added);
         added
             .map(|event| event.event["output_index"].clone())
@@ -82,7 +85,8 @@ fn request_that_is_made_again_has_a_new_item() {
         (vec![0.into(), 1.into()], vec![0.into()])
     );
     // The log has only the second try, whose events have the same numbers.
-    let numbers = |events: &[Numbered]| events.iter().map(|event| event.number).collect::<Vec<_>>();
+    let numbers =
+        |events: &[NumberedEvent]| events.iter().map(|event| event.number).collect::<Vec<_>>();
     assert!(numbers(&live).ends_with(&numbers(&replayed)[2..]));
     assert_eq!(response, same);
     assert_eq!(response["output"].as_array().unwrap().len(), 1);
@@ -145,5 +149,51 @@ fn client_gets_the_rest_of_a_piece() {
         let rest = rest(delta.clone(), Some(delta.number - missing));
         let text = rest.map(|rest| rest.event["delta"].as_str().unwrap().to_owned());
         assert_eq!(text.as_deref(), expected, "{missing}");
+    }
+}
+
+fn turns(starts: &[Seq]) -> LoggedTurns {
+    let turn = |start: &Seq| LoggedTurn {
+        place: start - 1,
+        start: *start,
+        input: InputId::parse("i").unwrap(),
+        message: Some(start + 1),
+        asked: String::new(),
+        said: String::new(),
+        latest: String::new(),
+        is_over: true,
+    };
+    LoggedTurns {
+        turns: starts.iter().map(turn).collect(),
+        ..LoggedTurns::default()
+    }
+}
+
+#[test]
+fn only_the_latest_response_is_deleted() {
+    use Deletion::{Rewind, Session};
+    for (place, is_own, role, starts, expected) in [
+        (0, true, Role::Operate, &[3][..], Some(Session)),
+        (0, true, Role::Use, &[3], Some(Rewind(4))),
+        (0, false, Role::Operate, &[3], Some(Rewind(4))),
+        (3, true, Role::Operate, &[7], Some(Rewind(8))),
+        (0, true, Role::Operate, &[3, 7], None),
+    ] {
+        let session = KnownSession {
+            id: SessionId::parse("s").unwrap(),
+            head: 9,
+            agent: AgentId::parse("a").unwrap(),
+            model: "planck".into(),
+            is_own,
+            has_waits: false,
+            names: Vec::new(),
+        };
+        let id = ResponseId {
+            session: session.id.clone(),
+            place,
+            after: None,
+        };
+        let decided = deletion(&id, &session, &turns(starts), role);
+        assert_eq!(decided.ok(), expected, "{place} {is_own} {role:?}");
     }
 }

@@ -3,19 +3,17 @@
 //! front. The number of a piece of text is made of the number of the try, that of the part, and the
 //! count of characters up to the end of the piece. So numbers rise, but not by one.
 
-mod object;
-
 use serde_json::{Map, Value, json};
 
-use super::item::{Item, ItemKind};
+use super::object::{Item, ItemKind};
 use crate::openai::{
     ids::ToolCallId,
-    opening::Opened,
-    segment::{EndKind, PieceKind, SegmentEnd, SegmentEvent},
+    opening::OpenedResponse,
+    segment::{EndKind, SegmentEnd, SegmentEvent, SegmentPieceKind},
 };
 
-pub use object::Response;
-use object::{ConversationRef, MoreFields, error, incomplete, unused, usage};
+pub use super::object::Response;
+use super::object::{ConversationRef, MoreFields, error, incomplete, unused, usage};
 
 /// The number of bits for the characters of a part, and for the parts of a try. 21 bits are left
 /// for the tries, because the numbers of JavaScript are exact up to 53 bits.
@@ -37,7 +35,7 @@ fn length(text: &str) -> u64 {
 
 /// An event with its number.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Numbered {
+pub struct NumberedEvent {
     pub number: u64,
     pub event: Value,
 }
@@ -70,7 +68,7 @@ pub struct ResponseWriter {
 }
 
 impl ResponseWriter {
-    pub fn new(opened: &Opened, created_at: i64, echo: Echo) -> Self {
+    pub fn new(opened: &OpenedResponse, created_at: i64, echo: Echo) -> Self {
         Self {
             id: opened.id.to_string(),
             model: opened.model.clone(),
@@ -97,10 +95,10 @@ impl ResponseWriter {
     }
 
     /// Returns the first two events.
-    pub fn first(&mut self) -> Vec<Numbered> {
+    pub fn first(&mut self) -> Vec<NumberedEvent> {
         self.status = "in_progress";
         let kinds = ["response.created", "response.in_progress"];
-        let events = kinds.iter().zip(0..).map(|(kind, number)| Numbered {
+        let events = kinds.iter().zip(0..).map(|(kind, number)| NumberedEvent {
             number,
             event: json!({"type": kind, "sequence_number": number, "response": self.response()}),
         });
@@ -108,7 +106,7 @@ impl ResponseWriter {
     }
 
     /// Returns the events of the stream for an event of the segment.
-    pub fn write(&mut self, event: SegmentEvent) -> Vec<Numbered> {
+    pub fn write(&mut self, event: SegmentEvent) -> Vec<NumberedEvent> {
         let mut out = Vec::new();
         match event {
             SegmentEvent::Began { at } => {
@@ -120,8 +118,8 @@ impl ResponseWriter {
             }
             SegmentEvent::Piece { kind, place, text } => {
                 let kind = match kind {
-                    PieceKind::Text => ItemKind::Message,
-                    PieceKind::Reasoning => ItemKind::Reasoning,
+                    SegmentPieceKind::Text => ItemKind::Message,
+                    SegmentPieceKind::Reasoning => ItemKind::Reasoning,
                 };
                 let first = number(place.stage, place.part);
                 self.piece(kind, first, &text, &mut out);
@@ -158,12 +156,12 @@ impl ResponseWriter {
         out
     }
 
-    fn push(&self, out: &mut Vec<Numbered>, number: u64, kind: &str, fields: &Value) {
+    fn push(&self, out: &mut Vec<NumberedEvent>, number: u64, kind: &str, fields: &Value) {
         let mut event = json!({"type": kind, "sequence_number": number});
         if let (Some(event), Some(fields)) = (event.as_object_mut(), fields.as_object()) {
             event.extend(fields.clone());
         }
-        out.push(Numbered { number, event });
+        out.push(NumberedEvent { number, event });
     }
 
     /// Returns the index of the next item.
@@ -171,7 +169,7 @@ impl ResponseWriter {
         self.voided + self.items.len()
     }
 
-    fn piece(&mut self, kind: ItemKind, first: u64, text: &str, out: &mut Vec<Numbered>) {
+    fn piece(&mut self, kind: ItemKind, first: u64, text: &str, out: &mut Vec<NumberedEvent>) {
         let is_same = self.items.last().is_some_and(|item| item.first == first);
         if !is_same || !self.is_open {
             self.close("completed", out);
@@ -193,7 +191,7 @@ impl ResponseWriter {
         self.push(out, number, kind.delta(), &fields);
     }
 
-    fn open(&mut self, kind: ItemKind, first: u64, out: &mut Vec<Numbered>) {
+    fn open(&mut self, kind: ItemKind, first: u64, out: &mut Vec<NumberedEvent>) {
         let name = self.id.trim_start_matches("resp_");
         let item = Item::new(kind, first, name);
         let index = self.next_index();
@@ -208,7 +206,7 @@ impl ResponseWriter {
     }
 
     /// Ends the open item.
-    fn close(&mut self, status: &'static str, out: &mut Vec<Numbered>) {
+    fn close(&mut self, status: &'static str, out: &mut Vec<NumberedEvent>) {
         if !std::mem::replace(&mut self.is_open, false) {
             return;
         }
@@ -251,7 +249,7 @@ impl ResponseWriter {
         id: &ToolCallId,
         name: String,
         args: String,
-        out: &mut Vec<Numbered>,
+        out: &mut Vec<NumberedEvent>,
     ) {
         self.close("completed", out);
         let first = number(stage, (CALLS + self.calls).min(END - 1));
@@ -274,7 +272,7 @@ impl ResponseWriter {
         self.saved = self.items.len();
     }
 
-    fn finish(&mut self, end: SegmentEnd, out: &mut Vec<Numbered>) {
+    fn finish(&mut self, end: SegmentEnd, out: &mut Vec<NumberedEvent>) {
         let is_done = matches!(end.how, EndKind::Done | EndKind::Called);
         self.close(if is_done { "completed" } else { "incomplete" }, out);
         let (status, kind) = match &end.how {
@@ -322,7 +320,7 @@ impl ResponseWriter {
 
 /// Returns the part of an event that a client has not received, whose last event had the number
 /// `after`, or `None` if the client has it all.
-pub fn rest(mut numbered: Numbered, after: Option<u64>) -> Option<Numbered> {
+pub fn rest(mut numbered: NumberedEvent, after: Option<u64>) -> Option<NumberedEvent> {
     let Some(after) = after else {
         return Some(numbered);
     };

@@ -15,17 +15,17 @@ use planck_common::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Beginning, EndKind, PieceKind, PiecePlace, SegmentEnd, SegmentEvent};
+use super::{Beginning, EndKind, PiecePlace, SegmentEnd, SegmentEvent, SegmentPieceKind};
 use crate::{
     feed::FeedItem,
     openai::{
         ask::{marked, normal},
-        opening::Opened,
+        opening::OpenedResponse,
     },
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CallState {
+enum SegmentCallState {
     Runs,
     Waits(WaitKind),
 }
@@ -49,7 +49,7 @@ pub(super) struct SegmentState {
 #[derive(Debug, Default)]
 struct SegmentWaits {
     /// The calls that have no result.
-    calls: BTreeMap<CallId, CallState>,
+    calls: BTreeMap<CallId, SegmentCallState>,
     /// The waits of workers that were told.
     told: BTreeSet<CallId>,
 }
@@ -77,7 +77,7 @@ struct Stages {
 }
 
 impl SegmentState {
-    pub(super) fn new(opened: &Opened, choice: TurnChoice) -> Self {
+    pub(super) fn new(opened: &OpenedResponse, choice: TurnChoice) -> Self {
         let reader = TurnReader::new(opened.agent.clone(), choice).until(opened.until);
         Self {
             reader: reader.with_names(opened.names.clone()),
@@ -112,7 +112,7 @@ impl SegmentState {
     }
 
     pub(super) fn open_calls(&self) -> Vec<CallId> {
-        let client = CallState::Waits(WaitKind::ClientTool);
+        let client = SegmentCallState::Waits(WaitKind::ClientTool);
         let open = self
             .waits
             .calls
@@ -206,8 +206,10 @@ impl SegmentState {
                 let at = envelope.map_or_else(Timestamp::now, |envelope| envelope.at);
                 self.push(SegmentEvent::Began { at });
             }
-            TurnEvent::Text { part, text } => self.piece(PieceKind::Text, part, text),
-            TurnEvent::Reasoning { part, text } => self.piece(PieceKind::Reasoning, part, text),
+            TurnEvent::Text { part, text } => self.piece(SegmentPieceKind::Text, part, text),
+            TurnEvent::Reasoning { part, text } => {
+                self.piece(SegmentPieceKind::Reasoning, part, text)
+            }
             TurnEvent::StepReset => self.void(),
             TurnEvent::StepEnded { seq } => {
                 self.place.last_reply = seq;
@@ -215,7 +217,7 @@ impl SegmentState {
                 self.stages.next();
             }
             TurnEvent::ToolCalled { call_id, .. } => {
-                self.waits.calls.insert(call_id, CallState::Runs);
+                self.waits.calls.insert(call_id, SegmentCallState::Runs);
             }
             TurnEvent::ToolEnded { call_id, .. } => {
                 self.waits.calls.remove(&call_id);
@@ -224,7 +226,7 @@ impl SegmentState {
             TurnEvent::WaitOpened(wait) => self.wait(&wait),
             TurnEvent::WaitClosed(wait) => {
                 if let Some(state) = self.waits.calls.get_mut(wait.call()) {
-                    *state = CallState::Runs;
+                    *state = SegmentCallState::Runs;
                 }
             }
             TurnEvent::Ended {
@@ -250,7 +252,7 @@ impl SegmentState {
         }
     }
 
-    fn piece(&mut self, kind: PieceKind, part: usize, text: String) {
+    fn piece(&mut self, kind: SegmentPieceKind, part: usize, text: String) {
         let place = self.stages.place(part, &text);
         self.push(SegmentEvent::Piece { kind, place, text });
     }
@@ -263,7 +265,7 @@ impl SegmentState {
 
     fn wait(&mut self, wait: &WaitOpened) {
         if let Some(state) = self.waits.calls.get_mut(wait.call()) {
-            *state = CallState::Waits(wait.kind);
+            *state = SegmentCallState::Waits(wait.kind);
         }
         match wait.kind {
             WaitKind::ClientTool => {
@@ -286,8 +288,8 @@ impl SegmentState {
             .waits
             .calls
             .values()
-            .all(|state| matches!(state, CallState::Waits(_)));
-        let client = CallState::Waits(WaitKind::ClientTool);
+            .all(|state| matches!(state, SegmentCallState::Waits(_)));
+        let client = SegmentCallState::Waits(WaitKind::ClientTool);
         let owes = self.waits.calls.values().any(|state| *state == client);
         if !is_waiting || !owes || self.place.ended_after == Some(self.place.last_reply) {
             return;

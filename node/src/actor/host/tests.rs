@@ -12,6 +12,7 @@ use planck_common::event::EventKind;
 use serde_json::json;
 use tokio::sync::Notify;
 
+use super::*;
 use crate::{
     Agent, Runtime, ScriptedModel, Tool, ToolContext,
     actor::{Hosting, Opening},
@@ -57,8 +58,8 @@ async fn rewound_amid_a_call() {
     call.has_begun.notified().await;
 
     let (store, host) = (
-        &runtime.services().base.store,
-        &runtime.services().base.host,
+        &runtime.services().handles.store,
+        &runtime.services().handles.host,
     );
     let hosting = host.hostings().remove(0);
     let (id, agent) = (hosting.session.id.clone(), hosting.agent.clone());
@@ -84,4 +85,26 @@ async fn task_of_an_agent_begins_after_the_calls_of_the_one_before() {
     for _ in 0..6 {
         rewound_amid_a_call().await;
     }
+}
+
+#[test]
+fn sessions_are_listed_until_they_are_too_many() {
+    let record = MissingRecord::default();
+    let one = SessionId::mint();
+    record.add(&one);
+    assert_eq!(record.take(), MissingAgents::InAnySession);
+    assert_eq!(record.take(), MissingAgents::In(BTreeSet::new()));
+    record.add(&one);
+    record.add(&one);
+    assert_eq!(record.take(), MissingAgents::In(BTreeSet::from([one])));
+    for _ in 0..LISTED {
+        record.add(&SessionId::mint());
+    }
+    assert!(matches!(record.take(), MissingAgents::In(sessions) if sessions.len() == LISTED));
+    for _ in 0..=LISTED {
+        record.add(&SessionId::mint());
+    }
+    assert_eq!(record.take(), MissingAgents::InAnySession);
+    record.add_all();
+    assert_eq!(record.take(), MissingAgents::InAnySession);
 }

@@ -267,7 +267,7 @@ impl Actor {
             self.work.answers(),
         );
         let local =
-            move |models, clients, request| compact::local::run(models, clients, model, request);
+            move |models, clients, request| compact::summarise(models, clients, model, request);
         let (models, clients, start) = (
             self.context.models.clone(),
             self.clients.clone(),
@@ -294,9 +294,9 @@ impl Actor {
             });
     }
 
-    fn remote_compactor(&self, context_window: u64) -> Option<compact::remote::SummaryRequest> {
+    fn remote_compactor(&self, context_window: u64) -> Option<compact::SummaryRequest> {
         let spec = self.agent.spec();
-        Some(compact::remote::SummaryRequest {
+        Some(compact::SummaryRequest {
             sidecars: self.context.tools.sidecars.clone(),
             compactor: spec.compactor.clone()?,
             model: spec.model.id.clone(),

@@ -271,7 +271,7 @@ impl ProjectPlace {
 }
 
 /// Returns `$XDG_DATA_HOME`, or else `~/.local/share`. An empty or relative value counts as unset,
-/// as the XDG Base Directory Specification requires. Returns `None` if the home folder is unknown
+/// as the XDG ServiceHandles Directory Specification requires. Returns `None` if the home folder is unknown
 /// or relative too.
 fn data_directory(world: &ValueContext) -> Option<PathBuf> {
     let named = world

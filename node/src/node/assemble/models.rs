@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use planck_common::{command, spec::ModelRef};
 
 use crate::{
-    compact::{Request, local},
+    compact::{self, Request},
     config::{AnswerLimits, Config, ConfiguredUrl, ModelEntry, Prices, Provider},
     model::{Failure, FailureKind, RetryRules},
 };
@@ -84,7 +84,7 @@ async fn trial(llm: &Llm, clients: &Clients, model: ModelRef) -> ModelTrial {
             system: "You help to check a connection.",
             user: "Answer with the word ok.".into(),
         };
-        local::ask(&provider, clients, &model, request, TRIAL).await
+        compact::ask_model(&provider, clients, &model, request, TRIAL).await
     };
     let answer = answer
         .await

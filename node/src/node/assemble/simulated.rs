@@ -6,7 +6,7 @@ use planck_common::NodeId;
 
 use super::{AssemblyError, NodeParts, build, library, models, tools, workspaces};
 use crate::{
-    actor::{runtimes::Runtimes, toolboxes::Toolboxes},
+    actor::{Toolboxes, runtimes::Runtimes},
     bus::Bus,
     config::Config,
     node::{Joining, Node},

@@ -1,18 +1,22 @@
-//! Opens the configured store, or checks whether a node could use it.
+//! Opens the configured store, checks whether a node could use it, and answers commands from it
+//! without a node.
 
 use std::sync::Arc;
 
 use planck_common::{NodeId, command::ListSessions};
-
-use super::AssemblyError;
-use crate::{
-    config::{Config, InboxLimits, Size, StoreKind, Synchronous},
-    server_clock::ServerClock,
-};
+use planck_providers::Llm;
 use planck_store::{
     InboxBounds, SessionRecords as _, SessionStore, StoreError,
     postgres::{PostgresOptions, PostgresStore, PostgresTrial},
     sqlite::{OwnPlace, SqliteOptions, SqliteStore, SqliteTrial, TrialWrite},
+};
+
+use super::{AssemblyError, models};
+use crate::{
+    bus::{Bus, ServiceGuard},
+    config::{Config, InboxLimits, Size, StoreKind, Synchronous},
+    gateway,
+    server_clock::ServerClock,
 };
 
 pub(super) async fn open(
@@ -32,7 +36,7 @@ pub(super) async fn open(
 }
 
 /// Opens the store read-only. A store that does not exist yet counts as empty.
-pub(super) async fn look(config: &Config) -> Result<Arc<dyn SessionStore>, AssemblyError> {
+async fn open_read_only(config: &Config) -> Result<Arc<dyn SessionStore>, AssemblyError> {
     match config.store.kind() {
         Some(StoreKind::Postgres) => {
             match PostgresStore::look(postgres(config))
@@ -197,4 +201,44 @@ async fn sessions(options: SqliteOptions) -> Result<String, StoreError> {
         (count, None) => format!("{count} sessions"),
         (count, Some(_)) => format!("more than {count} sessions"),
     })
+}
+
+/// Starts to answer the commands that only read the sessions of the configured store, on the given
+/// bus. None of these commands changes a session.
+pub async fn look(
+    config: &Config,
+    bus: &Arc<dyn Bus>,
+) -> Result<Box<dyn ServiceGuard>, AssemblyError> {
+    serve_store(config, bus, open_read_only(config).await?, None).await
+}
+
+/// Does the same as [`look`], and also stores answers to waits. No agent runs in this process, so no
+/// call that an answer allows begins here, where it would end with the command.
+pub async fn take_answers(
+    config: &Config,
+    bus: &Arc<dyn Bus>,
+) -> Result<Box<dyn ServiceGuard>, AssemblyError> {
+    let store = open(config, &NodeId::mint()).await?;
+    serve_store(config, bus, store, Some(config.limits.max_prompt.0)).await
+}
+
+async fn serve_store(
+    config: &Config,
+    bus: &Arc<dyn Bus>,
+    store: Arc<dyn SessionStore>,
+    answers: Option<u64>,
+) -> Result<Box<dyn ServiceGuard>, AssemblyError> {
+    let models = Arc::new(Llm::new(models::options(config)));
+    let read_only = gateway::ReadOnly {
+        store,
+        context_window: {
+            let models = Arc::clone(&models);
+            Arc::new(move |model| models.card(model).context_window)
+        },
+        models: Arc::new(move || models.list()),
+        answers,
+    };
+    Ok(bus
+        .serve(&NodeId::mint(), gateway::read_only_handler(read_only))
+        .await?)
 }

@@ -1,24 +1,25 @@
 //! Builds the tools of a node: built-in tools, external tools, and plain subjects as tools. Also
-//! loads the skills.
+//! loads the skills, and lists all of them without a running node.
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+
+use planck_toolbox::{
+    BadTool, CallBounds, Caps, Files, Launcher, ReaperHeartbeat, Roots, Sandbox, Shell, Tool,
+    ToolCatalogue, Toolchain, Unsandboxed, Wall, built_in, built_in_names,
+    cgroup::Groups,
+    external, file_tools,
+    project::{NameClash, ProjectSource, SourcePart},
+    reap::CommandLimits,
+    sandbox::{self, Demand},
+    skill::{self, Skills},
+};
 
 use super::AssemblyError;
 use crate::{
     bus::Bus,
     config::{Config, Network, Sandbox as Wanted, Unsandboxed as UnsandboxedWanted},
-    sidecar::{self, DefaultTimeouts, plain},
-    team::tool_names,
-};
-use planck_toolbox::project::{NameClash, ProjectSource, SourcePart};
-use planck_toolbox::skill::{self, Skills};
-use planck_toolbox::{
-    BadTool, CallBounds, Caps, Files, Launcher, ReaperHeartbeat, Roots, Sandbox, Shell, Tool,
-    ToolCatalogue, Toolchain, Unsandboxed, Wall, built_in,
-    cgroup::Groups,
-    external, file_tools,
-    reap::CommandLimits,
-    sandbox::{self, Demand},
+    sidecar::{self, DefaultTimeouts},
+    team,
 };
 
 /// The tools and skills that are available to the agents of this node.
@@ -79,7 +80,7 @@ pub(super) fn build(
     for tool in built_in
         .into_iter()
         .chain(external)
-        .chain(plain::tools(config, bus))
+        .chain(sidecar::plain_tools(config, bus))
     {
         if let Err(error) = catalogue.add(tool) {
             tracing::warn!(%error, "left out a tool");
@@ -167,7 +168,7 @@ fn external(
     }
     let (taken, tools): (Vec<_>, Vec<_>) = tools
         .into_iter()
-        .partition(|tool| tool_names::ALL.contains(&&*tool.spec().name));
+        .partition(|tool| team::SESSION_TOOLS.contains(&&*tool.spec().name));
     for tool in taken {
         tracing::warn!(
             "an external tool is left out: agents have a tool `{}` already",
@@ -310,5 +311,48 @@ fn caps(config: &Config) -> Caps {
     Caps {
         lines: config.tools.max_lines,
         bytes: config.tools.max_bytes,
+    }
+}
+
+pub struct Inventory {
+    /// The names of the built-in tools, the external tools, the tools between agents and the tools
+    /// that read skills.
+    pub tools: BTreeSet<String>,
+    pub skills: Skills,
+    /// The problems of the files, each with the file and what is wrong with it.
+    pub problems: Vec<String>,
+    pub clashes: Vec<NameClash>,
+}
+
+impl Inventory {
+    pub fn of(config: &Config) -> Self {
+        let (skills, of_skills) = Skills::load(&config.sources(SourcePart::Skills));
+        let (found, of_tools) = external::names(&config.sources(SourcePart::Tools));
+        let mut problems: Vec<String> = of_tools.iter().map(ToString::to_string).collect();
+        problems.extend(of_skills.iter().map(ToString::to_string));
+        let clashes = external::clashes(&of_tools)
+            .chain(skill::clashes(&of_skills))
+            .cloned()
+            .collect();
+        let mut tools: BTreeSet<String> = built_in_names()
+            .into_iter()
+            .chain(team::SESSION_TOOLS)
+            .chain([planck_toolbox::outside::ASK_USER])
+            .map(Into::into)
+            .collect();
+        for (name, file) in found {
+            if !tools.insert(name.clone()) {
+                problems.push(format!(
+                    "{}: there is a tool `{name}` already; rename this one",
+                    file.display()
+                ));
+            }
+        }
+        Self {
+            tools,
+            skills,
+            problems,
+            clashes,
+        }
     }
 }

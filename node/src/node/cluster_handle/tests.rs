@@ -16,7 +16,7 @@ async fn node_must_end_if_the_membership_thread_ends_without_a_reason() {
     let why = test.running().must_end().now_or_never();
     assert_eq!(why.as_deref(), Some("the membership thread ended"));
     let agents =
-        async |services: &crate::services::Services| services.base.host.agents(None).is_empty();
+        async |services: &crate::services::Services| services.handles.host.agents(None).is_empty();
     test.until("the agents are dropped", agents).await;
     test.leave().await;
 }

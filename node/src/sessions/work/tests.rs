@@ -101,11 +101,14 @@ fn rows(root: WorkInput, rest: impl IntoIterator<Item = WorkInput>) -> WorkRows 
 }
 
 fn state(root: WorkInput, rest: impl IntoIterator<Item = WorkInput>) -> WorkState {
-    Work::of(&rows(root, rest)).state
+    CausedWork::of(&rows(root, rest)).state
 }
 
 fn turns(root: WorkInput, rest: impl IntoIterator<Item = WorkInput>) -> Vec<u32> {
-    Work::of(&rows(root, rest)).turns.into_keys().collect()
+    CausedWork::of(&rows(root, rest))
+        .turns
+        .into_keys()
+        .collect()
 }
 
 /// The lead's first turn read the prompt, and has ended.
@@ -302,7 +305,7 @@ fn work_waits_if_nothing_else_of_it_can_happen() {
             "{root:?} {rest:?}"
         );
     }
-    let work = Work::of(&rows(lead(asks), [question(waits)]));
+    let work = CausedWork::of(&rows(lead(asks), [question(waits)]));
     assert_eq!(work.waiting, HashSet::from([agent("worker")]));
 }
 
@@ -313,7 +316,7 @@ fn nothing_continues_in_a_session_that_is_shut() {
             is_shut: true,
             ..rows(root, [task()])
         };
-        Work::of(&rows).state
+        CausedWork::of(&rows).state
     };
     assert_eq!(shut(prompt()), WorkState::Over);
     assert_eq!(shut(input("p", "lead").read_in(1)), WorkState::Over);
@@ -328,7 +331,7 @@ fn any_open_input_may_belong_to_work_whose_inputs_are_not_all_known() {
             is_cut: true,
             ..rows(prompt(), rest)
         };
-        Work::of(&rows)
+        CausedWork::of(&rows)
     };
     let foreign = input("q", "lead").read_in(8);
     assert_eq!(cut(vec![foreign.clone()]).state, WorkState::Working);
@@ -343,7 +346,7 @@ fn work_of_a_session_is_all_that_is_open() {
             root: None,
             ..rows(prompt(), rest)
         };
-        Work::of(&rows).state
+        CausedWork::of(&rows).state
     };
     assert_eq!(all(vec![]), WorkState::Over);
     assert_eq!(all(vec![prompt()]), WorkState::Over);
@@ -460,7 +463,7 @@ proptest! {
                 let belongs = session.belonging(root);
                 let of_work = || session.inputs.iter().zip(&belongs).filter_map(|(input, is_in)| is_in.then_some(input));
                 let rest = session.inputs.iter().enumerate().filter(|(at, input)| *at > root || *at != root && is_open(input));
-                let work = Work::of(&rows(prompt.clone(), rest.map(|(at, input)| WorkInput { is_later: at > root, ..input.clone() })));
+                let work = CausedWork::of(&rows(prompt.clone(), rest.map(|(at, input)| WorkInput { is_later: at > root, ..input.clone() })));
                 prop_assert_eq!(work.state == WorkState::Over, of_work().all(|input| !is_open(input)));
                 let read = of_work().filter(|input| input.agent == prompt.agent).filter_map(|input| input.turn);
                 let read: std::collections::BTreeSet<u32> = read.collect();

@@ -1,8 +1,11 @@
+use std::time::Duration;
+
 use planck_common::subject::Prefix;
+use planck_toolbox::spec;
 use serde_json::json;
 
 use super::*;
-use crate::sidecar::info::DefaultTimeouts;
+use crate::sidecar::discovery::DefaultTimeouts;
 
 const SCHEMA: &str = r#"{"type":"object"}"#;
 
@@ -214,5 +217,86 @@ fn effect_of_a_tool_gets_no_weaker() {
             .iter()
             .any(|fault| fault.contains("counts as `mutating`")),
         "{faults:?}"
+    );
+}
+
+fn offer(name: &str) -> SidecarOffer {
+    let tool = spec(
+        name,
+        "does it",
+        Default::default(),
+        &serde_json::json!({"type": "object"}),
+    );
+    SidecarOffer {
+        name: name.into(),
+        subject: String::new(),
+        timeout: Duration::from_secs(1),
+        kind: OfferKind::Tool(tool),
+    }
+}
+
+fn names(offers: &[(&str, &[&str])]) -> (Vec<(String, Vec<String>)>, usize) {
+    let offers = offers.iter().map(|(sidecar, tools)| {
+        (
+            SidecarId::parse(sidecar).unwrap(),
+            tools.iter().map(|tool| offer(tool)).collect(),
+        )
+    });
+    let assigned = assign_names(&offers.collect(), |name| name == "read");
+    let shown = |tools: Vec<NamedTool>| tools.into_iter().map(|tool| tool.name).collect();
+    (
+        assigned
+            .tools
+            .into_iter()
+            .map(|(name, tools)| (name, shown(tools)))
+            .collect(),
+        assigned.warnings.len(),
+    )
+}
+
+fn same(names: &[(&str, &[&str])]) -> Vec<(String, Vec<String>)> {
+    names
+        .iter()
+        .map(|(name, tools)| {
+            (
+                (*name).into(),
+                tools.iter().map(|tool| (*tool).into()).collect(),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn a_unique_name_is_available_next_to_the_qualified_one() {
+    assert_eq!(
+        names(&[("a", &["add"])]),
+        (same(&[("a__add", &["a__add"]), ("add", &["add"])]), 0)
+    );
+}
+
+#[test]
+fn a_shared_name_stands_for_all_its_tools() {
+    let expected = same(&[
+        ("a__add", &["a__add"]),
+        ("add", &["a__add", "b__add"]),
+        ("b__add", &["b__add"]),
+    ]);
+    assert_eq!(names(&[("a", &["add"]), ("b", &["add"])]), (expected, 1));
+}
+
+#[test]
+fn a_tool_of_the_node_keeps_its_name() {
+    assert_eq!(
+        names(&[("a", &["read"])]),
+        (same(&[("a__read", &["a__read"])]), 1)
+    );
+}
+
+#[test]
+fn a_name_too_long_to_be_qualified_is_available_unqualified_only() {
+    let long = "x".repeat(60);
+    assert_eq!(
+        names(&[("abcd", &[&long])]),
+        (same(&[(&long, &[&long])]), 0)
     );
 }

@@ -7,13 +7,12 @@ use serde_json::{Map, Value};
 
 use super::{Follower, ciphertext, thought_of_call};
 use crate::{
-    refusal::{WireRefusal, only_fields},
-    request::{ModelRequest, RequestMessage, ToolCall, ToolResult},
-    wire::tool_schema::good_name,
+    request::{ModelRequest, RequestMessage, ToolCall, ToolResult, WireRefusal, only_fields},
+    wire::good_name,
 };
 
 pub fn read(items: &[Value], asked: &mut ModelRequest) -> Result<(), WireRefusal> {
-    let mut reader = InputReader {
+    let mut reader = InputItemReader {
         asked,
         waiting: Vec::new(),
         calls: HashSet::new(),
@@ -33,7 +32,7 @@ pub fn read(items: &[Value], asked: &mut ModelRequest) -> Result<(), WireRefusal
     }
 }
 
-struct InputReader<'a> {
+struct InputItemReader<'a> {
     asked: &'a mut ModelRequest,
     /// The calls that have no output yet.
     waiting: Vec<String>,
@@ -43,7 +42,7 @@ struct InputReader<'a> {
     open: Option<String>,
 }
 
-impl InputReader<'_> {
+impl InputItemReader<'_> {
     fn item(&mut self, place: &str, item: &Value) -> Result<(), WireRefusal> {
         let fields = item
             .as_object()
