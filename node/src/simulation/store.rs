@@ -309,17 +309,15 @@ impl Log for SimStore {
         _: &NodeId,
         batches: &[Batch],
     ) -> Result<Appended, StoreError> {
-        let appended = self
-            .run_in(session, |session| {
-                let appended = session.append(batches);
-                let opened = std::mem::take(&mut session.opened);
-                opened
-                    .into_iter()
-                    .for_each(|wait| self.world.wait_opened(session, wait));
-                Ok(appended)
-            })
-            .await;
-        appended
+        self.run_in(session, |session| {
+            let appended = session.append(batches);
+            let opened = std::mem::take(&mut session.opened);
+            opened
+                .into_iter()
+                .for_each(|wait| self.world.wait_opened(session, wait));
+            Ok(appended)
+        })
+        .await
     }
 
     async fn load(&self, session: &SessionId, agent: &AgentId) -> Result<Vec<LogRow>, StoreError> {
