@@ -7,8 +7,23 @@ use tokio::time::Instant;
 
 use crate::moment::Moment;
 
+#[cfg(any(debug_assertions, feature = "simulation"))]
+thread_local! {
+    /// The moment from which the clock of this thread counts tokio's time, or `None` if it counts
+    /// real time.
+    static SIMULATED_FROM: std::cell::Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
+}
+
+#[cfg(any(debug_assertions, feature = "simulation"))]
+/// What the clock shows when a simulation begins.
+const SIMULATION_BEGINS: Moment = Moment::from_millis(1_000_000);
+
 /// Returns the current time. It does not jump if the time of day is set.
 pub fn now() -> Moment {
+    #[cfg(any(debug_assertions, feature = "simulation"))]
+    if let Some(from) = SIMULATED_FROM.get() {
+        return SIMULATION_BEGINS + from.elapsed();
+    }
     let since_boot = clock_gettime(ClockId::CLOCK_BOOTTIME)
         .map(Duration::from)
         .unwrap_or_default();
@@ -18,4 +33,13 @@ pub fn now() -> Moment {
 /// Converts a moment to an `Instant` for timers. A past moment becomes the present.
 pub fn instant(moment: Moment) -> Instant {
     Instant::now() + moment.since(now())
+}
+
+/// Makes the clock of this thread count tokio's time from now on, which a simulation pauses. It is
+/// public because a simulation of whole nodes is a test of `planck-node`. What is shipped has neither
+/// debug assertions nor the feature, and so no such clock.
+#[cfg(any(debug_assertions, feature = "simulation"))]
+#[doc(hidden)]
+pub fn count_tokio_time() {
+    SIMULATED_FROM.set(Some(Instant::now()));
 }

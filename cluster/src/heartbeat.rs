@@ -1,5 +1,7 @@
 //! The heartbeat that a node publishes on `node.<node>`.
 
+use std::sync::LazyLock;
+
 use planck_common::{NodeId, PROTOCOL_VERSION, Timestamp, node::Heartbeat, registry::NodeRecord};
 
 /// The load of a node.
@@ -41,15 +43,18 @@ impl Beat<'_> {
 /// Returns the load average of the last minute divided by the number of processors, or 0 if the
 /// system does not report it.
 fn load_average() -> f64 {
-    let cores = std::thread::available_parallelism()
-        .map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(1));
+    // Each call reads files of the system, and heartbeats are frequent.
+    static CORES: LazyLock<u32> = LazyLock::new(|| {
+        let cores = std::thread::available_parallelism();
+        cores.map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(1))
+    });
     let first = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load: f64 = first
         .split_whitespace()
         .next()
         .and_then(|load| load.parse().ok())
         .unwrap_or(0.0);
-    load / f64::from(cores)
+    load / f64::from(*CORES)
 }
 
 fn resident_bytes() -> u64 {

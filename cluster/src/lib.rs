@@ -16,7 +16,8 @@ pub mod cascade;
 pub mod claiming;
 pub mod recovery;
 
-mod planted;
+#[doc(hidden)]
+pub mod planted;
 
 #[cfg(any(test, feature = "simulation"))]
 #[allow(

@@ -1,17 +1,15 @@
 //! The permit to begin new work on this node: calling a model, running a tool, or reading an input.
 //! Work that is already running does not need it.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
-use nix::time::{ClockId, clock_gettime};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+
+use crate::{clock, moment::Moment};
 
 /// A handle to the permit that is cheap to clone. The permit expires unless it is renewed in time.
 /// If the process was suspended, or if the thread that renews the permit hangs, the permit expires,
@@ -98,23 +96,19 @@ impl Permit {
 }
 
 fn is_ahead(until: u64) -> bool {
-    until == u64::MAX || now() < Duration::from_millis(until)
-}
-
-fn now() -> Duration {
-    clock_gettime(ClockId::CLOCK_BOOTTIME)
-        .map(Duration::from)
-        .unwrap_or_default()
+    until == u64::MAX || clock::now() < Moment::from_millis(until)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use futures_util::FutureExt;
 
     use super::*;
 
     fn in_millis(millis: u64) -> u64 {
-        u64::try_from(now().as_millis()).unwrap() + millis
+        clock::now().as_millis() + millis
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! Faults that a test plants into the product's code, to show that the simulation finds them.
-//! Without `cfg(test)`, `is_planted` is constant and costs nothing.
+//! `is_planted` is constant and costs nothing in what is shipped, which has neither debug assertions nor
+//! the feature `simulation`.
 
 /// A fault that a test can plant. Each comment names the files whose code the fault changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,62 +40,54 @@ pub enum PlantedFault {
     /// A session whose close was interrupted continues (`recovery.rs`).
     CloseForgotten,
     /// A sweep does not return agents with answered waits. This fault and the following ones about
-    /// waits change the simulated store or the simulated agents.
-    #[cfg(any(test, feature = "simulation"))]
+    /// waits change the simulated stores or the simulated agents.
     AnsweredWaitsUnswept,
     /// A wait that was answered takes another answer (simulation).
-    #[cfg(any(test, feature = "simulation"))]
     SecondAnswerAccepted,
     /// A wait that has expired, but that no sweep has seen yet, takes an answer (simulation).
-    #[cfg(any(test, feature = "simulation"))]
     AnswerAfterExpiry,
     /// The row that opened a wait opens it again if an agent repeats the append (simulation).
-    #[cfg(any(test, feature = "simulation"))]
     RepeatedRowReopens,
     /// A new host starts a call that waits for an answer (simulation).
-    #[cfg(any(test, feature = "simulation"))]
     OpenWaitForgotten,
     /// The row that ends a turn for an abort does not withdraw the wait (simulation).
-    #[cfg(any(test, feature = "simulation"))]
     AbortKeepsWait,
     /// A sweep of SQLite does not see the inputs that its node put for agents of its own
     /// (simulation).
-    #[cfg(any(test, feature = "simulation"))]
     OwnPutsUnswept,
     /// Members have no records in the registry (simulation). This variant and `NoTeamRecords` are
     /// experiments and not faults. See `docs/decisions/team-records.md`.
-    #[cfg(any(test, feature = "simulation"))]
     NoMemberRecords,
+    /// A sweep finds no agents of dead nodes (`takeover.rs` of `planck-node`, as the following faults).
+    SweepBlind,
+    /// A sweep does not make agents of its node read their inboxes.
+    UnreadUnswept,
+    /// Every other holder of a lease counts as dead (`takeover/session.rs`).
+    HoldersCountAsGone,
+    /// A claim does not ask living nodes to stop the members of the last incarnation
+    /// (`takeover/incarnation.rs`).
+    StopUnasked,
     /// Neither teams nor members have records in the registry (`claiming.rs` and the simulation).
     NoTeamRecords,
 }
 
-#[cfg(test)]
+#[cfg(any(test, debug_assertions, feature = "simulation"))]
 thread_local! {
     static PLANTED: std::cell::Cell<Option<PlantedFault>> = const { std::cell::Cell::new(None) };
 }
 
-/// Plants a fault for the current thread, or removes it if `fault` is `None`. Returns `true`,
-/// because this build can plant faults.
-#[cfg(test)]
-pub fn plant(fault: Option<PlantedFault>) -> bool {
+/// Plants a fault for the current thread, or removes it if `fault` is `None`.
+#[cfg(any(test, debug_assertions, feature = "simulation"))]
+pub fn plant(fault: Option<PlantedFault>) {
     PLANTED.set(fault);
-    true
 }
 
-/// Does nothing, because only tests of this crate can plant a fault. Returns whether `fault` is
-/// `None`.
-#[cfg(all(not(test), feature = "simulation"))]
-pub const fn plant(fault: Option<PlantedFault>) -> bool {
-    fault.is_none()
-}
-
-#[cfg(test)]
+#[cfg(any(test, debug_assertions, feature = "simulation"))]
 pub fn is_planted(fault: PlantedFault) -> bool {
     PLANTED.get() == Some(fault)
 }
 
-#[cfg(not(test))]
+#[cfg(not(any(test, debug_assertions, feature = "simulation")))]
 #[inline]
 pub const fn is_planted(_: PlantedFault) -> bool {
     false

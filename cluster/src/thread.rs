@@ -27,7 +27,7 @@ use crate::{
     registry::{ClusterRegistry, RegistryError},
     times::ClusterTimes,
 };
-use planck_bus::{BusError, NatsOptions};
+use planck_bus::{Bus, BusError, NatsBus, NatsOptions};
 
 /// How long a node may take to join the cluster. NATS servers that just started elect a leader
 /// first.
@@ -46,10 +46,8 @@ pub struct JoinOptions {
     pub node: NodeId,
     /// The record that this node writes to the registry.
     pub record: NodeRecord,
-    /// The options of the thread's own connection.
-    pub nats: NatsOptions,
-    /// The number of NATS servers that hold each record.
-    pub replicas: usize,
+    /// How membership reaches the other nodes.
+    pub link: MemberLink,
     pub times: ClusterTimes,
     /// This node's store, which must be the one that the nodes of the cluster share.
     pub store: StoreRecord,
@@ -66,6 +64,37 @@ pub struct JoinOptions {
     pub kill_tools: Box<dyn Fn() + Send>,
     /// The function that returns the current load. The thread calls it for each heartbeat.
     pub load: Box<dyn Fn() -> NodeLoad + Send>,
+}
+
+/// How membership reaches the other nodes.
+#[derive(Clone)]
+pub enum MemberLink {
+    /// Over a connection to NATS that only the membership thread uses. The number is that of the NATS
+    /// servers that hold each record.
+    Nats(Box<NatsOptions>, usize),
+    /// Over this bus, in a task of the caller's runtime instead of a thread. It is for a simulation,
+    /// which runs all nodes on one thread.
+    Shared {
+        bus: Arc<dyn Bus>,
+        registry: ClusterRegistry,
+    },
+}
+
+impl MemberLink {
+    async fn connect(&self) -> Result<(Arc<dyn Bus>, ClusterRegistry), BusError> {
+        match self {
+            Self::Nats(options, replicas) => {
+                let bus = NatsBus::connect(NatsOptions {
+                    name: format!("{} membership", options.name),
+                    ..(**options).clone()
+                })
+                .await?;
+                let registry = ClusterRegistry::new(Arc::new(bus.records(*replicas)));
+                Ok((Arc::new(bus), registry))
+            }
+            Self::Shared { bus, registry } => Ok((Arc::clone(bus), registry.clone())),
+        }
+    }
 }
 
 /// Why a node could not join its cluster.
@@ -162,15 +191,21 @@ pub async fn join(
     let (facts, told) = mpsc::channel(FACTS);
     let (ready, joined) = oneshot::channel();
     let (end, ended) = oneshot::channel();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    thread::Builder::new()
-        .name("membership".into())
-        .spawn(move || {
-            runtime.block_on(live(options, ordered, facts, ready));
-            let _nobody_waits = end.send(());
-        })?;
+    let is_simulated = matches!(options.link, MemberLink::Shared { .. });
+    let member = async move {
+        live(options, ordered, facts, ready).await;
+        let _nobody_waits = end.send(());
+    };
+    if is_simulated {
+        tokio::spawn(member);
+    } else {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        thread::Builder::new()
+            .name("membership".into())
+            .spawn(move || runtime.block_on(member))?;
+    }
     joined.await.unwrap_or(Err(JoinError::TooLate))?;
     Ok((Joined { orders, ended }, told))
 }

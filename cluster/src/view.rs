@@ -163,6 +163,7 @@ impl ClusterView {
     /// arrived while this node had no permit are still unread, and the sweep finds them.
     pub async fn until_sweep(&self, pause: Duration) {
         tokio::select! {
+            biased;
             () = self.sweep.notified() => {}
             () = self.permit.returned() => {}
             () = sleep(pause) => {}

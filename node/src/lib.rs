@@ -22,6 +22,16 @@ mod peers;
 mod placement;
 mod services;
 mod sessions;
+#[cfg(all(test, any(debug_assertions, feature = "simulation")))]
+#[allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a simulation ends at the first surprise"
+)]
+mod simulation;
 mod takeover;
 mod team_registry;
 mod team_tools;

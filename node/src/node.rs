@@ -1,7 +1,7 @@
 //! Builds the services of a node, runs them, and shuts them down. Passes notifications from the
 //! agents to the services, and shows probes and metrics the state of the node.
 
-mod assemble;
+pub(crate) mod assemble;
 mod cluster_handle;
 
 use std::{

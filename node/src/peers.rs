@@ -121,6 +121,7 @@ impl Peers {
     ) -> Result<T, Refusal> {
         let address = Address::node(node, verb.name());
         let answer = tokio::select! {
+            biased;
             answer = self.bus.request(&address, json(body).into(), patience) => answer,
             () = self.until_silent_for_good(node) => {
                 let why = format!(

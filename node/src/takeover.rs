@@ -24,7 +24,10 @@ use std::{
 };
 
 use leave::DrainRequest;
-use planck_cluster::recovery::{self, SweepSchedule, SweepStep};
+use planck_cluster::{
+    planted::{PlantedFault, is_planted},
+    recovery::{self, SweepSchedule, SweepStep},
+};
 use planck_common::{
     NodeId, SessionId, Timestamp,
     command::SessionState,
@@ -140,8 +143,13 @@ impl Takeover {
         let has_somebody_left = self.maintenance.has_somebody_left(&alive);
         self.handles.store.expire_waits().await?;
         let mut strays = self.handles.store.sweep(&alive).await?;
-        self.wake_own(&strays).await;
+        if !is_planted(PlantedFault::UnreadUnswept) {
+            self.wake_own(&strays).await;
+        }
         strays.retain(|stray| recovery::has_no_host(stray.node.as_ref(), &alive));
+        if is_planted(PlantedFault::SweepBlind) {
+            strays.clear();
+        }
         let held = match self.handles.host.take_missing_agents() {
             MissingAgents::InAnySession => {
                 self.handles.store.held_by(self.handles.view.id()).await?

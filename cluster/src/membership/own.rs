@@ -200,11 +200,15 @@ impl OwnRecord {
                 }
             }
             // No other process has this node's id, so a record of another process counts as
-            // missing.
+            // missing. A node that never wrote its record never worked, so it holds no leases. While
+            // it joins, nothing would check them either.
             Some(_) | None => {
-                self.phase = OwnRecordPhase::CheckingLeases {
-                    since: now,
-                    until: now,
+                self.phase = match self.written {
+                    None => OwnRecordPhase::Absent,
+                    Some(_) => OwnRecordPhase::CheckingLeases {
+                        since: now,
+                        until: now,
+                    },
                 };
                 OwnRecordState::Missing
             }

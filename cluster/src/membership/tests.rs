@@ -28,6 +28,15 @@ fn a_node_begins_suspended_and_acts_once_heard_and_proved() {
     );
 }
 
+/// While a node joins, nothing checks its leases, so it must not wait for that.
+#[test]
+fn node_whose_first_write_failed_writes_again() {
+    let mut lab = Lab::new(&["p"]);
+    (lab.loses_write, lab.sql) = (true, false);
+    lab.until(5_000);
+    assert!(lab.node.may_act(Moment::from_millis(lab.now)));
+}
+
 #[test]
 fn proofs_go_out_every_two_seconds_on_condition_of_the_own_record() {
     let mut lab = Lab::new(&[]);

@@ -18,7 +18,6 @@ use crate::{
     heartbeat::Beat,
     membership::{MembershipEffect, PeerNews, SuspensionCause},
 };
-use planck_bus::Bus;
 
 impl MembershipThread {
     pub(super) fn perform(&mut self, effect: MembershipEffect) {

@@ -13,7 +13,7 @@ use planck_common::{
 
 use super::JoinError;
 use crate::registry::ClusterRegistry;
-use planck_bus::{Bus, BusError, NatsBus};
+use planck_bus::{Bus, BusError};
 
 /// How long a node may take to answer the request that shows that it is alive.
 const ANSWERED: Duration = Duration::from_secs(2);
@@ -23,7 +23,7 @@ const ANSWERED: Duration = Duration::from_secs(2);
 pub(super) async fn check(
     mine: &NodeRecord,
     registry: &ClusterRegistry,
-    bus: &NatsBus,
+    bus: &dyn Bus,
 ) -> Result<(), JoinError> {
     let records = match registry.nodes().await {
         Ok(records) => records,
@@ -50,7 +50,7 @@ pub(super) async fn take_over(
     theirs: Box<StoreRecord>,
     mine: &StoreRecord,
     registry: &ClusterRegistry,
-    bus: &NatsBus,
+    bus: &dyn Bus,
 ) -> Result<(), JoinError> {
     for (node, found) in registry.nodes().await? {
         if !found.record.state.is_final() && is_connected(&node, bus).await {
@@ -70,15 +70,15 @@ pub(super) async fn take_over(
 
 /// Returns whether a node answers a request. Its record is not enough, because after a crash of all
 /// nodes the records of dead ones still say `alive`.
-async fn lives(node: &NodeId, bus: &NatsBus) -> bool {
+async fn lives(node: &NodeId, bus: &dyn Bus) -> bool {
     ask(node, bus).await.is_ok()
 }
 
-async fn is_connected(node: &NodeId, bus: &NatsBus) -> bool {
+async fn is_connected(node: &NodeId, bus: &dyn Bus) -> bool {
     !matches!(ask(node, bus).await, Err(BusError::NoResponders(_)))
 }
 
-async fn ask(node: &NodeId, bus: &NatsBus) -> Result<Bytes, BusError> {
+async fn ask(node: &NodeId, bus: &dyn Bus) -> Result<Bytes, BusError> {
     bus.request(
         &Address::node(node, NodeVerb::Info.name()),
         "{}".into(),

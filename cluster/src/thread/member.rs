@@ -26,10 +26,10 @@ use crate::{
     membership::{
         Membership, MembershipEffect, MembershipInput, NodeIdentity, ReadSource, SeenNode,
     },
-    registry::{ClusterRegistry, NodeHint, RegistryError},
+    registry::{NodeHint, RegistryError},
     times::REAPER_BEAT,
 };
-use planck_bus::{Bus, Delivery, NatsBus, NatsOptions};
+use planck_bus::{Bus, Delivery};
 
 /// How long the thread waits until NATS has taken its messages.
 const FLUSHED: Duration = Duration::from_millis(500);
@@ -44,7 +44,7 @@ pub(super) struct MembershipThread {
     pub(super) machine: Membership,
     pub(super) performer: RegistryJob,
     pub(super) jobs: JoinSet<JobResult>,
-    pub(super) bus: NatsBus,
+    pub(super) bus: Arc<dyn Bus>,
     pub(super) options: JoinOptions,
     pub(super) facts: mpsc::Sender<ClusterFact>,
     /// The sequence number of the last heartbeat.
@@ -62,21 +62,15 @@ impl MembershipThread {
         facts: mpsc::Sender<ClusterFact>,
         deadline: Instant,
     ) -> Result<(Self, MemberStreams), JoinError> {
-        let name = format!("{} membership", options.nats.name);
-        let bus = NatsBus::connect(NatsOptions {
-            name,
-            ..options.nats.clone()
-        })
-        .await?;
-        let registry = ClusterRegistry::new(Arc::new(bus.records(options.replicas)));
+        let (bus, registry) = options.link.connect().await?;
         let age = match open(&registry, &options.store, deadline).await {
             Err(RegistryError::OtherStore { theirs, .. }) => {
-                agreement::take_over(theirs, &options.store, &registry, &bus).await?;
+                agreement::take_over(theirs, &options.store, &registry, &*bus).await?;
                 open(&registry, &options.store, deadline).await?
             }
             opened => opened?,
         };
-        agreement::check(&options.record, &registry, &bus).await?;
+        agreement::check(&options.record, &registry, &*bus).await?;
         let heartbeats = bus.subscribe(&Topic::AllNodes.to_string()).await?;
         let hints = registry.watch_nodes();
         let identity = NodeIdentity {
@@ -118,19 +112,22 @@ impl MembershipThread {
         let mut sweep = self.next_sweep();
         while !self.over {
             let wake = clock::instant(self.machine.next_wake());
+            // Many heartbeats may wait after a pause of the process, so the rest comes before them.
+            // In particular the reapers, which kill the tools unless they are told in time.
             tokio::select! {
-                () = sleep_until(wake) => self.happened(MembershipInput::Woken),
-                Some(delivery) = streams.heartbeats.next() => self.heartbeat(&delivery),
-                Some(hint) = streams.hints.next() => self.hinted(hint),
-                Some(done) = self.jobs.join_next() => self.done(done.unwrap_or(JobResult::Nothing)),
-                asked = self.options.census.was_asked() => asked.into_iter().for_each(|node| self.happened(MembershipInput::Leaseholder { node })),
-                order = orders.recv() => self.ordered(order),
+                biased;
                 _ = heartbeat.tick() => (self.options.beat_reapers)(),
+                () = sleep_until(wake) => self.happened(MembershipInput::Woken),
                 () = sleep_until(sweep) => {
                     self.perform(MembershipEffect::ReadAll);
                     sweep = self.next_sweep();
                 }
                 () = sleep_until(deadline), if ready.is_some() => return,
+                order = orders.recv() => self.ordered(order),
+                Some(done) = self.jobs.join_next() => self.done(done.unwrap_or(JobResult::Nothing)),
+                asked = self.options.census.was_asked() => asked.into_iter().for_each(|node| self.happened(MembershipInput::Leaseholder { node })),
+                Some(hint) = streams.hints.next() => self.hinted(hint),
+                Some(delivery) = streams.heartbeats.next() => self.heartbeat(&delivery),
             }
             if !self.suspended
                 && let Some(ready) = ready.take()

@@ -5,7 +5,7 @@
 mod requests;
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -41,7 +41,7 @@ struct HostInner {
     context: Arc<ActorContext>,
     runtimes: Runtimes,
     tasks: TaskTracker,
-    slots: Mutex<HashMap<AgentId, HostSlot>>,
+    slots: Mutex<BTreeMap<AgentId, HostSlot>>,
     task_numbers: AtomicU64,
     /// Where the store may contain leases of this node whose agents are not in `slots`.
     missing: MissingRecord,
@@ -228,6 +228,7 @@ impl Host {
             let task = async move {
                 let _gone = gone;
                 tokio::select! {
+                    biased;
                     ended = running => Box::pin(host.ended(&agent, number, ended)).await,
                     () = async { dropped.cancelled().await; tokio::time::sleep(GIVE_UP).await } => {}
                 }
@@ -293,7 +294,7 @@ impl Host {
         &self,
         agent: &AgentId,
         number: u64,
-        change: impl FnOnce(&mut HashMap<AgentId, HostSlot>),
+        change: impl FnOnce(&mut BTreeMap<AgentId, HostSlot>),
     ) {
         let mut slots = self.slots();
         let current = slots
@@ -305,7 +306,7 @@ impl Host {
         }
     }
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<AgentId, HostSlot>> {
+    fn slots(&self) -> MutexGuard<'_, BTreeMap<AgentId, HostSlot>> {
         self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

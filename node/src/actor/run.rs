@@ -132,9 +132,11 @@ impl Actor {
         let bus = Arc::clone(&self.context.bus);
         let event = async {
             tokio::select! {
+                biased;
                 saved = self.saves.next(&*bus) => ActorEvent::Saved(saved),
-                input = self.work.next() => ActorEvent::Answer(input),
+                // An abort must not wait until a fast model has sent its whole answer.
                 message = mailbox.recv() => ActorEvent::Message(message),
+                input = self.work.next() => ActorEvent::Answer(input),
                 () = tokio::time::sleep(self.context.park_after), if idle => ActorEvent::Quiet,
             }
         };

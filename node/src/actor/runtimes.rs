@@ -41,6 +41,22 @@ impl Runtimes {
         })
     }
 
+    /// Returns a single runtime that runs the agents on the current one, for a simulation, which runs
+    /// all nodes on one thread.
+    #[cfg(all(test, any(debug_assertions, feature = "simulation")))]
+    pub(crate) fn on_this_thread(clients: Clients) -> Self {
+        let here = ActorRuntime {
+            handle: runtime::Handle::current(),
+            clients,
+            stop: None,
+            thread: None,
+        };
+        Self {
+            runtimes: vec![here],
+            next: AtomicUsize::new(0),
+        }
+    }
+
     /// Returns the runtime for the next task of an agent. The runtimes are used in rotation.
     pub fn next(&self) -> Option<&ActorRuntime> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);

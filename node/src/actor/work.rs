@@ -2,7 +2,7 @@
 //! with the ticket of the effect that it answers.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     future::Future,
     sync::{Arc, Weak},
     time::{Duration, Instant},
@@ -34,7 +34,7 @@ pub type Answers = mpsc::Sender<Box<Input>>;
 
 pub struct ActorWork {
     tasks: JoinSet<FinishedWork>,
-    running: HashMap<Ticket, RunningWork>,
+    running: BTreeMap<Ticket, RunningWork>,
     tickets: HashMap<Id, Ticket>,
     /// Each task whose work would be lost or repeated if the agent moved to another node holds a
     /// clone of this value.
@@ -94,7 +94,7 @@ impl Default for ActorWork {
     fn default() -> Self {
         Self {
             tasks: JoinSet::new(),
-            running: HashMap::new(),
+            running: BTreeMap::new(),
             tickets: HashMap::new(),
             bound: Arc::new(()),
             pieces: None,

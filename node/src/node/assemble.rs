@@ -1,13 +1,22 @@
 //! Builds a node from a configuration and starts it, with its connection to NATS.
 
 mod models;
+#[cfg(all(test, any(debug_assertions, feature = "simulation")))]
+#[allow(
+    clippy::unwrap_used,
+    reason = "a simulation ends at the first surprise"
+)]
+pub(crate) mod simulated;
 mod store;
 mod tools;
 
 use std::sync::Arc;
 
 use planck_cluster::{
-    decisions::Decisions, registry::ClusterRegistry, thread::JoinError, view::ClusterView,
+    decisions::Decisions,
+    registry::ClusterRegistry,
+    thread::{JoinError, MemberLink},
+    view::ClusterView,
 };
 use planck_common::{NodeId, inbox::InboxPrefix, spec::ModelRef, subject::Prefix};
 use planck_providers::{Llm, Provider};
@@ -384,8 +393,7 @@ fn joining(
     let replicas = config.nats.replicas as usize;
     let (cluster, store_address) = (config.cluster.clone(), config.store.address());
     let joining = |((nats, heartbeat), registry)| Joining {
-        nats,
-        replicas,
+        link: MemberLink::Nats(Box::new(nats), replicas),
         cluster,
         registry,
         store_address,

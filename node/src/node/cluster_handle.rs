@@ -18,18 +18,17 @@ use planck_common::{
 use tokio::sync::{mpsc, watch};
 
 use super::{AssemblyError, Node, restarted};
-use crate::{bus::NatsOptions, config::Cluster};
+use crate::config::Cluster;
 use planck_cluster::{
     heartbeat::NodeLoad,
     registry::ClusterRegistry,
-    thread::{self, ClusterFact, JoinError, JoinOptions, Joined},
+    thread::{self, ClusterFact, JoinError, JoinOptions, Joined, MemberLink},
 };
 use planck_toolbox::ReaperHeartbeat;
 
 /// The parts for joining a cluster.
 pub struct Joining {
-    pub nats: NatsOptions,
-    pub replicas: usize,
+    pub link: MemberLink,
     pub cluster: Cluster,
     pub registry: ClusterRegistry,
     /// The address of the store, without passwords.
@@ -99,8 +98,7 @@ impl Node {
         let options = JoinOptions {
             node: self.services.handles.view.id().clone(),
             record: self.record(joining),
-            nats: joining.nats.clone(),
-            replicas: joining.replicas,
+            link: joining.link.clone(),
             times: joining.cluster.times(),
             store: StoreRecord {
                 id: self.services.handles.store.id().await?,

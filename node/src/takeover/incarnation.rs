@@ -25,6 +25,7 @@ use planck_cluster::{
     claiming::{ClaimEffect, ClaimInput, ClaimPlan, ClaimPolicy, LeadLease, TeamClaim},
     clock,
     moment::Moment,
+    planted::{PlantedFault, is_planted},
     recovery::{self, LeadStep, TeamHost},
 };
 use planck_store::{AgentRecord, HeldLease, LeaseClaim, SessionRecord, StoreError};
@@ -267,6 +268,7 @@ impl NextIncarnation<'_> {
                 .next_wake()
                 .map_or_else(|| Instant::now() + PATIENCE, clock::instant);
             let input = tokio::select! {
+                biased;
                 Some(done) = self.jobs.join_next() => done.ok().flatten(),
                 () = sleep_until(wake) => Some(ClaimInput::Woken),
             };
@@ -390,6 +392,8 @@ pub(super) async fn stop_team(
     };
     if node == *handles.view.id() {
         teams.stop_here(&order).await;
+    } else if is_planted(PlantedFault::StopUnasked) {
+        return Some(ClaimInput::Stopped { node });
     } else if let Err(refusal) = handles.peers.stop_team(&node, &order, STOPPING).await {
         if handles.view.is_alive(&node).await {
             tracing::warn!(session = %session.id, %node, %refusal, "a node does not confirm that it stopped the team's members; tools start later");

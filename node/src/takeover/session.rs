@@ -19,6 +19,7 @@ use crate::{
 };
 use planck_cluster::{
     clock,
+    planted::{PlantedFault, is_planted},
     recovery::{
         self, LeadFacts, LeadStep, LeaseHolder, LedTeam, MemberFacts, MemberPlan, MemberStep,
     },
@@ -309,7 +310,7 @@ impl Takeover {
         let is_alive = match node {
             Some(node) if node != self.handles.view.id() => self.handles.view.is_alive(node).await,
             Some(_) | None => true,
-        };
+        } && !is_planted(PlantedFault::HoldersCountAsGone);
         LeaseHolder::of(node, self.handles.view.id(), is_alive)
     }
 }

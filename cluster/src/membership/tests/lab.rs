@@ -18,6 +18,8 @@ pub struct Lab {
     pub echoes: bool,
     pub proof: Answer,
     pub sql: bool,
+    /// Whether the next write of the node's record fails.
+    pub loses_write: bool,
     /// The nodes' records in the registry.
     pub records: BTreeMap<NodeId, SeenNode>,
     /// The nodes that send a heartbeat every half second.
@@ -81,6 +83,7 @@ impl Lab {
             echoes: true,
             proof: Answer::Committed,
             sql: true,
+            loses_write: false,
             records,
             beating,
             proofless: Vec::new(),
@@ -141,6 +144,9 @@ impl Lab {
                     }
                     Answer::None => None,
                 };
+            }
+            MembershipEffect::Write { .. } if std::mem::take(&mut self.loses_write) => {
+                Some(MembershipInput::NotWritten)
             }
             MembershipEffect::Write { standing, .. } => {
                 let revision = 100 + self.now;

@@ -1,5 +1,4 @@
-//! Performs the effects that an agent decides on, in their order: first the save, then publishing,
-//! then work.
+//! Performs the effects that an agent decides on, in their order: the save, then events, then work.
 
 use std::{
     collections::VecDeque,
@@ -111,6 +110,7 @@ impl Actor {
         let mut decided = Vec::new();
         while !self.saves.is_idle() {
             let settled = tokio::select! {
+                biased;
                 settled = self.saves.next(&*self.context.bus) => settled?,
                 () = self.acks.dropped.cancelled() => return Err(ActorLost::Dropped),
             };
