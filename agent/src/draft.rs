@@ -2,15 +2,16 @@
 
 use std::{borrow::Cow, collections::HashSet};
 
+use serde_json::value::RawValue;
+
 use planck_common::{
     CallId,
     command::RunningPart,
     event::{Delta, EventKind},
     message::{MessageBody, MessageMetadata, MessageRole, Part},
 };
-use serde_json::value::RawValue;
 
-use crate::{model::Chunk, nul};
+use crate::{model::Chunk, storable};
 
 #[derive(Debug, Default)]
 pub(super) struct Draft {
@@ -293,28 +294,28 @@ fn without_nul(chunk: Chunk) -> Chunk {
     match chunk {
         Chunk::Text { part, text } => Chunk::Text {
             part,
-            text: nul::replaced(text),
+            text: storable::text(text),
         },
         Chunk::Thinking { part, text } => Chunk::Thinking {
             part,
-            text: nul::replaced(text),
+            text: storable::text(text),
         },
         Chunk::Redacted { part, data } => Chunk::Redacted {
             part,
-            data: nul::replaced(data),
+            data: storable::text(data),
         },
         Chunk::Call { part, id, name } => Chunk::Call {
             part,
-            id: nul::replaced(id),
-            name: nul::replaced(name),
+            id: storable::text(id),
+            name: storable::text(name),
         },
         Chunk::Args { part, json } => Chunk::Args {
             part,
-            json: nul::replaced(json),
+            json: storable::text(json),
         },
         Chunk::Signature { part, signature } => Chunk::Signature {
             part,
-            signature: nul::replaced(signature),
+            signature: storable::text(signature),
         },
     }
 }
@@ -326,7 +327,7 @@ fn parse_args(text: String) -> (Box<RawValue>, Option<String>) {
         return (empty_object(), None);
     }
     // An escape may be split over several chunks, so the search covers the whole text.
-    let text = match nul::replaced_in_json(text.as_bytes()) {
+    let text = match storable::json(text.as_bytes()) {
         Cow::Borrowed(_) => text,
         Cow::Owned(clean) => String::from_utf8(clean).unwrap_or(text),
     };

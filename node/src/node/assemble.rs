@@ -13,14 +13,16 @@ use nats::NodeConnection;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tools::NodeTools;
 
-pub use inventory::Inventory;
-pub use models::{ModelTrial, try_out as try_models};
-pub use nats::{options as nats, prefix};
-pub use store::{StoreTrial, sqlite as sqlite_options, try_out as try_store};
-pub use store_service::{look, take_answers};
-pub use tools::sandbox;
-
+use planck_cluster::{decisions::Decisions, thread::JoinError, view::ClusterView};
 use planck_common::{NodeId, spec::ModelRef};
+use planck_providers::{Llm, Provider};
+use planck_store::{SessionStore, StoreError};
+use planck_telemetry::take_node_id;
+use planck_toolbox::{
+    BadTool, Tool,
+    project::{NameClash, SourcePart},
+    skill::Skills,
+};
 
 use super::{ClusterHandle, Joining, Node, NodeNotifier, RunningNode};
 use crate::{
@@ -43,13 +45,13 @@ use crate::{
     team_tools,
     workspace::Workspaces,
 };
-use planck_cluster::{decisions::Decisions, thread::JoinError, view::ClusterView};
-use planck_providers::{Llm, Provider};
-use planck_store::{SessionStore, StoreError};
-use planck_telemetry::instance;
-use planck_toolbox::project::{NameClash, SourcePart};
-use planck_toolbox::skill::Skills;
-use planck_toolbox::{BadTool, Tool};
+
+pub use inventory::Inventory;
+pub use models::{ModelTrial, try_out as try_models};
+pub use nats::{options as nats, prefix};
+pub use store::{StoreTrial, sqlite as sqlite_options, try_out as try_store};
+pub use store_service::{look, take_answers};
+pub use tools::sandbox;
 
 /// Why a node could not be built, and how the user can correct that.
 #[derive(Debug, thiserror::Error)]
@@ -126,7 +128,7 @@ pub(crate) async fn open_embedded(
     let tools = tools::embedded(config, additions.tools, additions.files)?;
     let names = tools.catalogue.names();
     let models = Llm::new(models::options(config)).with_in_process(additions.provider);
-    let id = instance::take();
+    let id = take_node_id();
     let store = store::open(config, &id).await?;
     let workspaces = workspaces(config).only_named();
     let models = Arc::new(models);
@@ -139,7 +141,7 @@ async fn open_connected(
     connection: NodeConnection,
     is_attended: bool,
 ) -> Result<RunningNode, AssemblyError> {
-    let id = instance::take();
+    let id = take_node_id();
     // The trial of the sandbox waits for a process, and the store is opened meanwhile.
     let (launching, store) = tokio::join!(tools::try_launching(config), store::open(config, &id));
     let store = store?;

@@ -10,7 +10,7 @@ use planck_common::{
 };
 
 use super::Sessions;
-use crate::{actor::DeliveryOutcome, nul};
+use crate::{actor::DeliveryOutcome, storable};
 use planck_store::{AgentRecord, InputOutcome, NewInput, PutResult, StoredInput};
 
 /// The agent to which a prompt goes.
@@ -143,7 +143,7 @@ pub fn checked_author(by: Option<String>) -> Result<Option<String>, Refusal> {
         let why = format!("`by` is longer than {MOST_BY} bytes");
         return Err(Refusal::bad_request(why));
     }
-    Ok(by.map(nul::replaced))
+    Ok(by.map(storable::text))
 }
 
 /// Returns the content, or a refusal if it has more than `most` bytes.

@@ -19,7 +19,7 @@ mod changes;
 use super::{Sessions, checked_author, prompt::bounded};
 use crate::{
     agent::permission::{self, CallFacts},
-    nul,
+    storable,
 };
 use planck_store::{AnswerOutcome, SessionRecord, SessionStore, nobody_answered};
 use planck_toolbox::schema::CompiledSchema;
@@ -180,7 +180,7 @@ async fn checked(row: &WaitRow, answer: Answer, most: u64) -> Result<WaitAnswer,
         bounded(part.get().to_owned(), most)?;
     }
     let reason = match reason {
-        Some(reason) => Some(bounded(nul::replaced(reason), most)?),
+        Some(reason) => Some(bounded(storable::text(reason), most)?),
         None => None,
     };
     Ok(WaitAnswer {

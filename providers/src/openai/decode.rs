@@ -2,26 +2,22 @@
 //! the format.
 
 mod calls;
-mod event;
 mod snapshots;
 
-use planck_common::{message::StopReason, usage::Usage};
+use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-use self::{
-    calls::OpenCall,
-    event::{ChatChoice, ChatDelta, ChatEvent},
-    snapshots::Messages,
-};
+use planck_agent::model::{Chunk, Failure, FailureKind, Finish, Names};
+use planck_common::{message::StopReason, usage::Usage};
+
+use self::{calls::OpenCall, snapshots::Messages};
 use super::reasoning::{Details, ReasoningMember};
 use crate::{
     decode::{self, EventDecoder, PartKind, PartNumbers, broken, garbled, parse, stop_of},
     error_body::ProviderError,
-    lenient::{ContentPiece, count, is_there},
-    seal,
-    wire::WireTarget,
+    lenient::{ContentPiece, LenientContent, LenientWord, count, is_there},
+    wire::{WireTarget, seal},
 };
-use planck_agent::model::{Chunk, Failure, FailureKind, Finish, Names};
 
 /// The state of a reply that is being decoded.
 #[derive(Debug, Default)]
@@ -247,7 +243,7 @@ impl ChatReply {
             Some((_, known)) if !begins => known.add(carried),
             Some(_) | None => {
                 if !carried.grows() {
-                    let signature = seal::seal(&self.label, &carried.token());
+                    let signature = seal(&self.label, &carried.token());
                     chunks.push(Chunk::Signature { part, signature });
                 }
                 self.carried = Some((part, carried));
@@ -259,7 +255,7 @@ impl ChatReply {
         if let Some((part, carried)) = self.carried.take().filter(|(_, carried)| carried.grows()) {
             chunks.push(Chunk::Signature {
                 part,
-                signature: seal::seal(&self.label, &carried.token()),
+                signature: seal(&self.label, &carried.token()),
             });
         }
     }
@@ -277,7 +273,7 @@ impl ChatReply {
         }
         chunks.push(Chunk::Signature {
             part,
-            signature: seal::seal(&self.label, token),
+            signature: seal(&self.label, token),
         });
     }
 
@@ -322,4 +318,89 @@ fn thought_signature(extra: &RawValue) -> Option<String> {
             .as_str()?
             .to_owned(),
     )
+}
+
+// One chunk of a chat completion, with the fields of all servers.
+
+#[derive(Deserialize)]
+struct ChatEvent<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    model: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    choices: Option<Vec<ChatChoice<'a>>>,
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    timings: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    x_groq: Option<GroqFacts<'a>>,
+}
+
+/// The member in which Groq sends the token counts and errors of a stream.
+#[derive(Deserialize, Default, Clone, Copy)]
+struct GroqFacts<'a> {
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct ChatChoice<'a> {
+    #[serde(borrow, default)]
+    delta: Option<ChatDelta<'a>>,
+    #[serde(borrow, default)]
+    message: Option<ChatDelta<'a>>,
+    #[serde(default)]
+    finish_reason: LenientWord,
+    /// The token counts of Moonshot's streams.
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize, Default)]
+struct ChatDelta<'a> {
+    #[serde(default)]
+    content: LenientContent,
+    #[serde(default)]
+    refusal: LenientWord,
+    /// The field in which DeepSeek, Kimi, GLM, llama.cpp and vLLM send reasoning.
+    #[serde(default)]
+    reasoning_content: LenientWord,
+    /// The field in which OpenRouter, Groq and newer versions of vLLM send reasoning.
+    #[serde(default)]
+    reasoning: LenientWord,
+    /// The field in which OpenRouter sends reasoning with its structure.
+    #[serde(borrow, default)]
+    reasoning_details: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    tool_calls: Option<Vec<CallDelta<'a>>>,
+    #[serde(borrow, default)]
+    extra_content: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct CallDelta<'a> {
+    #[serde(default)]
+    index: LenientWord,
+    #[serde(default)]
+    id: LenientWord,
+    #[serde(borrow, default)]
+    function: Option<FunctionDelta<'a>>,
+    #[serde(borrow, default)]
+    extra_content: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize, Default)]
+struct FunctionDelta<'a> {
+    #[serde(default)]
+    name: LenientWord,
+    #[serde(borrow, default)]
+    arguments: Option<&'a RawValue>,
 }

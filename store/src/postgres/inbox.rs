@@ -1,6 +1,7 @@
 //! The inboxes of agents, in Postgres.
 
 use async_trait::async_trait;
+
 use planck_common::{AgentId, InputId, SessionId};
 
 use super::{
@@ -11,9 +12,8 @@ use super::{
 use crate::{
     AskOutcome, Inbox, InboxBounds, NewInput, PutResult, StoreError, StoredInput, TaskRecord,
     WorkRows,
-    inbox::{MOST_INPUTS, check_content, check_same},
-    refusal,
-    unread::Unread,
+    inbox::{MOST_INPUTS, Unread, check_content, check_same},
+    input_taken, no_sender,
 };
 
 const PUT: &str =
@@ -114,7 +114,7 @@ impl Inbox for PostgresStore {
     ) -> Result<AskOutcome, StoreError> {
         check_content(&question)?;
         let Some(asker) = &question.sender else {
-            return Err(refusal::no_sender());
+            return Err(no_sender());
         };
         let statement = sqlx::query(ASK)
             .bind(session.as_str())
@@ -242,7 +242,7 @@ fn asked(question: &NewInput, row: RowReader<'_>) -> Result<AskOutcome, StoreErr
         "known" => AskOutcome::Known {
             outcome: row.outcome("detail")?,
         },
-        "taken" => return Err(refusal::input_taken(&question.id)),
+        "taken" => return Err(input_taken(&question.id)),
         "not_found" => AskOutcome::NotFound,
         "cycle" => AskOutcome::Cycle(path(row)?),
         "too_deep" => AskOutcome::TooDeep(row.small("depth")?),

@@ -1,8 +1,9 @@
 //! The inboxes of agents, in SQLite.
 
 use async_trait::async_trait;
-use planck_common::{AgentId, InputId, NodeId, SessionId, Timestamp};
 use sqlx::query;
+
+use planck_common::{AgentId, InputId, NodeId, SessionId, Timestamp};
 
 use super::{
     SqliteStore,
@@ -12,9 +13,8 @@ use super::{
 use crate::{
     AskOutcome, Inbox, InboxBounds, NewInput, PutResult, StoreError, StoredInput, TaskRecord,
     WorkRows,
-    inbox::{MOST_INPUTS, check_content, check_same},
-    refusal,
-    unread::Unread,
+    inbox::{MOST_INPUTS, Unread, check_content, check_same},
+    no_sender,
 };
 
 /// Builds the query that counts the unread inputs of an agent and of its session. The query finds
@@ -157,7 +157,7 @@ impl Inbox for SqliteStore {
         let file = self.file(session).await?;
         check_content(&question)?;
         let asker = question.sender.as_ref().map(|sender| sender.id.clone());
-        let asker = asker.ok_or_else(refusal::no_sender)?;
+        let asker = asker.ok_or_else(no_sender)?;
         for _ in 0..TRIES {
             let asked = file
                 .db

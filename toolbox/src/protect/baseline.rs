@@ -13,13 +13,13 @@ use nix::{
     fcntl::{openat, readlinkat},
     sys::stat::{FileStat, Mode, SFlag},
 };
-use planck_common::wait::ChangeKind;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use planck_common::wait::ChangeKind;
+
 use super::{
-    git,
-    names::{self, GIT},
+    GIT, fixed, git, has_end,
     root::{FOLDER, Root, Seen, names_in, read},
 };
 
@@ -115,14 +115,14 @@ pub(super) fn text_at(root: &Path, name: &Path) -> Option<String> {
 /// one list of the root is cheaper than a look at each of them.
 fn candidates(root: &Root) -> nix::Result<BTreeSet<PathBuf>> {
     let entries = match names_in(&root.folder_at(Path::new(""))?, MOST_NAMES) {
-        Err(Errno::EFBIG) => return Ok(names::fixed().collect()),
+        Err(Errno::EFBIG) => return Ok(fixed().collect()),
         entries => entries?,
     };
     // A folder can ignore the case of letters.
     let is_entry = |first: &OsStr| entries.iter().any(|name| name.eq_ignore_ascii_case(first));
     let exists = |path: &PathBuf| path.iter().next().is_some_and(is_entry);
-    let with_end = entries.iter().filter(|name| names::has_end(name));
-    Ok(names::fixed()
+    let with_end = entries.iter().filter(|name| has_end(name));
+    Ok(fixed()
         .filter(exists)
         .chain(with_end.map(PathBuf::from))
         .collect())

@@ -1,14 +1,15 @@
 //! The calls of a reply whose pieces are arriving. Servers mark the pieces of a call with an index,
 //! an id and a name. Each of the three may be missing, late, repeated, or that of another call.
 
-use super::{ChatReply, event::CallDelta, thought_signature};
+use planck_agent::model::Chunk;
+
+use super::{CallDelta, ChatReply, thought_signature};
 use crate::{
     answer_bounds::MOST_PARTS,
     decode::PartKind,
     lenient::{Arguments, Balance, arguments, is_placeholder},
-    seal,
+    wire::seal,
 };
-use planck_agent::model::Chunk;
 
 /// One piece of a call.
 #[derive(Debug, Default)]
@@ -212,7 +213,7 @@ impl ChatReply {
         if let Some(token) = piece.token {
             chunks.push(Chunk::Signature {
                 part,
-                signature: seal::seal(&self.label, &token),
+                signature: seal(&self.label, &token),
             });
         }
         match learned {

@@ -1,16 +1,17 @@
 //! Handles complete items. Content that did not arrive in deltas is taken from the complete item.
 
-use super::{ItemParts, OpenItem, ResponsesReply};
+use planck_agent::model::{Chunk, Failure};
+
+use super::{super::sealed, ItemParts, OpenItem, ResponsesReply};
 use crate::{
     answer_bounds::MOST_PARTS,
     decode::PartKind,
     lenient::{Arguments, arguments},
     responses::{
-        event::{EventContent, OutputItem},
-        sealed::{self, MessagePhase, SealedReasoning},
+        MessagePhase, SealedReasoning,
+        decode::{EventContent, OutputItem},
     },
 };
-use planck_agent::model::{Chunk, Failure};
 
 impl ResponsesReply {
     /// Handles a complete item, and adds the content that did not arrive in deltas.
@@ -56,7 +57,7 @@ impl ResponsesReply {
         let token = item
             .phase
             .0
-            .and_then(|phase| sealed::sealed(&self.label, &MessagePhase { phase }));
+            .and_then(|phase| sealed(&self.label, &MessagePhase { phase }));
         if let (
             Some(signature),
             Some(OpenItem {
@@ -107,7 +108,7 @@ impl ResponsesReply {
             id,
             encrypted_content,
         });
-        if let Some(signature) = thought.and_then(|thought| sealed::sealed(&self.label, &thought)) {
+        if let Some(signature) = thought.and_then(|thought| sealed(&self.label, &thought)) {
             chunks.push(Chunk::Signature { part, signature });
         }
     }

@@ -7,8 +7,8 @@ use planck_common::{AgentId, InputId, NodeId, Seq, SessionId, usage::Usage};
 use crate::{
     Appended, Batch, BatchOutcome, NewInput, StoreError,
     append::{MarkRow, covers, mark_rows, one_batch_each, refused},
+    no_session,
     postgres::database::{Database, PgStatement, RowReader, reader},
-    refusal,
 };
 
 /// The statement that appends batches. It always takes locks in the same order, so that appends do
@@ -258,7 +258,7 @@ async fn find_known(
         .bind(column(batches, |batch| entries(batch)));
     let rows = database.all(statement).await?;
     let Some(first) = rows.first() else {
-        return Err(refusal::no_session(session));
+        return Err(no_session(session));
     };
     let totals = reader(first).usage()?;
     let known = rows
