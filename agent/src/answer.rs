@@ -209,7 +209,7 @@ pub(super) const INTERRUPTED: &str = "interrupted; it may or may not have taken 
 pub(super) const DENIED: &str = "the permissions of this agent deny it";
 
 /// The decision about a call.
-enum Admission {
+enum CallAdmission {
     Runs(ToolRun),
     Waits,
     /// The call is not run: for example, the permissions deny it, or its arguments do not fit.
@@ -229,9 +229,9 @@ impl Agent {
         let (mut runs, mut refusals) = (Vec::new(), Vec::new());
         for call in round.calls().filter(|call| call.is_undecided()) {
             match self.admit(call, &mut rows, step) {
-                Admission::Runs(run) => runs.push(run),
-                Admission::Refused(end) => refusals.push(end),
-                Admission::Waits => {}
+                CallAdmission::Runs(run) => runs.push(run),
+                CallAdmission::Refused(end) => refusals.push(end),
+                CallAdmission::Waits => {}
             }
         }
         for end in refusals {
@@ -242,13 +242,13 @@ impl Agent {
 
     /// Decides about a call. The permissions decide, except that a tool which the node does not run
     /// always waits. A call that was interrupted runs again if its effect allows that.
-    fn admit(&mut self, call: &mut Call, rows: &mut Rows, step: &StepEffects) -> Admission {
+    fn admit(&mut self, call: &mut Call, rows: &mut Rows, step: &StepEffects) -> CallAdmission {
         if let Some(refusal) = call.refusal().map(str::to_owned) {
             return refuse(call, refusal);
         }
         match call.started {
             Some(effect) if effect.may_run_again() => {
-                return Admission::Runs(call.run(self.counters.ticket(), step.now, true));
+                return CallAdmission::Runs(call.run(self.counters.ticket(), step.now, true));
             }
             Some(_) => return refuse(call, INTERRUPTED.into()),
             None => {}
@@ -265,7 +265,7 @@ impl Agent {
             (RuleAction::Ask, None) => WaitKind::Approval,
             (RuleAction::Allow, None) => {
                 let effect = tool.effect;
-                return Admission::Runs(self.start(call, effect, rows, step));
+                return CallAdmission::Runs(self.start(call, effect, rows, step));
             }
         };
         // No person is asked about a call that cannot run, and no client gets it.
@@ -278,7 +278,7 @@ impl Agent {
             Ok(opened) => {
                 call.wait(&opened);
                 rows.event(&Event::WaitOpened(opened));
-                Admission::Waits
+                CallAdmission::Waits
             }
             Err(fault) => refuse(call, fault),
         }
@@ -352,8 +352,8 @@ impl Agent {
     }
 }
 
-fn refuse(call: &mut Call, text: String) -> Admission {
-    Admission::Refused(call.end(text, true, 0))
+fn refuse(call: &mut Call, text: String) -> CallAdmission {
+    CallAdmission::Refused(call.end(text, true, 0))
 }
 
 pub(super) fn denied(why: Option<&str>) -> String {

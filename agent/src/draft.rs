@@ -21,7 +21,7 @@ pub(super) struct Draft {
 #[derive(Debug)]
 struct DraftPiece {
     part: usize,
-    kind: PieceKind,
+    kind: DraftKind,
     /// The part's text: a text, a thought, a ciphertext, or a call's arguments.
     text: String,
     /// The number of Unicode scalar values in `text`.
@@ -30,7 +30,7 @@ struct DraftPiece {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum PieceKind {
+enum DraftKind {
     Text,
     Thinking,
     Redacted,
@@ -57,18 +57,18 @@ impl Draft {
         match without_nul(chunk) {
             Chunk::Text { part, text } => Some((
                 EventKind::TextDelta,
-                self.extend(part, PieceKind::Text, text),
+                self.extend(part, DraftKind::Text, text),
             )),
             Chunk::Thinking { part, text } => Some((
                 EventKind::ThinkingDelta,
-                self.extend(part, PieceKind::Thinking, text),
+                self.extend(part, DraftKind::Thinking, text),
             )),
             Chunk::Redacted { part, data } => {
-                self.extend(part, PieceKind::Redacted, data);
+                self.extend(part, DraftKind::Redacted, data);
                 None
             }
             Chunk::Call { part, id, name } => {
-                let kind = PieceKind::Call { id, name };
+                let kind = DraftKind::Call { id, name };
                 match self
                     .pieces
                     .iter_mut()
@@ -96,7 +96,7 @@ impl Draft {
         }
     }
 
-    fn extend(&mut self, part: usize, kind: PieceKind, text: String) -> Delta {
+    fn extend(&mut self, part: usize, kind: DraftKind, text: String) -> Delta {
         let fits = |piece: &DraftPiece| piece.part == part && piece.kind == kind;
         let at = self
             .pieces
@@ -123,7 +123,7 @@ impl Draft {
             Some(piece) => piece.signature = Some(signature),
             None => self.pieces.push(DraftPiece {
                 signature: Some(signature),
-                ..DraftPiece::new(part, PieceKind::Thinking)
+                ..DraftPiece::new(part, DraftKind::Thinking)
             }),
         }
     }
@@ -146,14 +146,14 @@ impl Draft {
     /// that the provider accepts back. Returns `None` if the reply has no text.
     pub(super) fn partial(self) -> Option<MessageBody> {
         let kept = |piece: &DraftPiece| match piece.kind {
-            PieceKind::Text => !piece.text.is_empty(),
-            PieceKind::Thinking | PieceKind::Redacted => {
-                piece.signature.is_some() || piece.kind == PieceKind::Redacted
+            DraftKind::Text => !piece.text.is_empty(),
+            DraftKind::Thinking | DraftKind::Redacted => {
+                piece.signature.is_some() || piece.kind == DraftKind::Redacted
             }
-            PieceKind::Call { .. } => false,
+            DraftKind::Call { .. } => false,
         };
         let pieces: Vec<DraftPiece> = self.pieces.into_iter().filter(kept).collect();
-        if !pieces.iter().any(|piece| piece.kind == PieceKind::Text) {
+        if !pieces.iter().any(|piece| piece.kind == DraftKind::Text) {
             return None;
         }
         let content = pieces
@@ -179,7 +179,7 @@ impl Draft {
 }
 
 impl DraftPiece {
-    fn new(part: usize, kind: PieceKind) -> Self {
+    fn new(part: usize, kind: DraftKind) -> Self {
         Self {
             part,
             kind,
@@ -200,7 +200,7 @@ impl DraftPiece {
     fn says_something(&self) -> bool {
         !self.text.is_empty()
             || self.signature.is_some()
-            || matches!(self.kind, PieceKind::Call { .. })
+            || matches!(self.kind, DraftKind::Call { .. })
     }
 
     fn into_part(self, taken: &mut HashSet<String>, call_id: &impl Fn(usize) -> CallId) -> Part {
@@ -213,18 +213,18 @@ impl DraftPiece {
         } = self;
         text.shrink_to_fit();
         match kind {
-            PieceKind::Text => Part::Text { text, signature },
-            PieceKind::Thinking => Part::Thinking {
+            DraftKind::Text => Part::Text { text, signature },
+            DraftKind::Thinking => Part::Thinking {
                 text,
                 signature,
                 redacted: false,
             },
-            PieceKind::Redacted => Part::Thinking {
+            DraftKind::Redacted => Part::Thinking {
                 text: String::new(),
                 signature: Some(text),
                 redacted: true,
             },
-            PieceKind::Call { id, name } => {
+            DraftKind::Call { id, name } => {
                 let call_id = call_id(part);
                 let (args, invalid) = parse_args(text);
                 let id = unique(
@@ -260,27 +260,27 @@ impl DraftPiece {
             ..
         } = self;
         match kind {
-            PieceKind::Text => Some(Part::Text { text, signature }),
-            PieceKind::Thinking => Some(Part::Thinking {
+            DraftKind::Text => Some(Part::Text { text, signature }),
+            DraftKind::Thinking => Some(Part::Thinking {
                 text,
                 signature,
                 redacted: false,
             }),
-            PieceKind::Redacted => Some(Part::Thinking {
+            DraftKind::Redacted => Some(Part::Thinking {
                 text: String::new(),
                 signature: Some(text),
                 redacted: true,
             }),
-            PieceKind::Call { .. } => None,
+            DraftKind::Call { .. } => None,
         }
     }
 
     fn running(&self) -> RunningPart {
         let (r#type, text) = match &self.kind {
-            PieceKind::Text => ("text", self.text.clone()),
-            PieceKind::Thinking => ("thinking", self.text.clone()),
-            PieceKind::Redacted => ("thinking", String::new()),
-            PieceKind::Call { name, .. } => ("tool_call", name.clone()),
+            DraftKind::Text => ("text", self.text.clone()),
+            DraftKind::Thinking => ("thinking", self.text.clone()),
+            DraftKind::Redacted => ("thinking", String::new()),
+            DraftKind::Call { name, .. } => ("tool_call", name.clone()),
         };
         RunningPart {
             part: self.part,

@@ -52,7 +52,7 @@ use self::{
     model::{ModelCard, ToolSpec},
     phase::{Phase, Stopping, TurnActivity},
     round::Round,
-    saves::Pending,
+    saves::PendingSave,
     setup::AgentConfig,
     transcript::Transcript,
 };
@@ -80,7 +80,7 @@ pub struct Agent {
     phase: Phase,
     transcript: Transcript,
     inbox: InputQueue,
-    saves: VecDeque<Pending>,
+    saves: VecDeque<PendingSave>,
     totals: Totals,
     counters: Counters,
     deferred: Deferred,

@@ -18,7 +18,7 @@ use planck_common::{
 };
 
 use self::{
-    command::{Command, CommandPattern},
+    command::{CommandPattern, ShellCommand},
     path::{CallPath, PathPattern, name_fits},
 };
 use crate::model::ToolSpec;
@@ -107,16 +107,16 @@ pub fn matches(rule: &Rule, call: &CallFacts<'_>) -> Match {
 pub fn rule_for(call: &CallFacts<'_>) -> Option<Rule> {
     let read = CallArguments::read(call)?;
     let command = match &read.command {
-        Argument::Missing => None,
-        Argument::Unreadable => return None,
-        Argument::Given((text, command)) => {
+        ArgumentValue::Missing => None,
+        ArgumentValue::Unreadable => return None,
+        ArgumentValue::Given((text, command)) => {
             Some(text.clone()).filter(|_| command.is_exact() && !read.elsewhere)
         }
     };
     let path = match &read.path {
-        Argument::Missing => None,
-        Argument::Unreadable => return None,
-        Argument::Given(path) => Some(path.pattern()?),
+        ArgumentValue::Missing => None,
+        ArgumentValue::Unreadable => return None,
+        ArgumentValue::Given(path) => Some(path.pattern()?),
     };
     let rule = Rule {
         tool: Some(call.tool.into()),
@@ -129,7 +129,7 @@ pub fn rule_for(call: &CallFacts<'_>) -> Option<Rule> {
     // A name with a `*` would match other tools too, and a rule for a call with a command that no
     // rule can describe would match every command. Both fail this comparison or the next one.
     let is_narrow = planck_common::id::is_id(call.tool)
-        && rule.command.is_some() == matches!(read.command, Argument::Given(_));
+        && rule.command.is_some() == matches!(read.command, ArgumentValue::Given(_));
     let is_valid = is_narrow && check(std::slice::from_ref(&rule)).is_empty();
     (is_valid && matches(&rule, call) == Match::Yes).then_some(rule)
 }
@@ -142,20 +142,20 @@ struct ReadCall<'a> {
 
 /// The arguments of a call at which rules look.
 struct CallArguments {
-    path: Argument<CallPath>,
+    path: ArgumentValue<CallPath>,
     /// The command, and its text.
-    command: Argument<(String, Command)>,
+    command: ArgumentValue<(String, ShellCommand)>,
     /// The command runs in another directory than the session's, as far as the call says.
     elsewhere: bool,
 }
 
-enum Argument<T> {
+enum ArgumentValue<T> {
     Missing,
     Unreadable,
     Given(T),
 }
 
-impl<T> Argument<T> {
+impl<T> ArgumentValue<T> {
     fn read(value: Option<&RuleArgument>, read: impl FnOnce(&str) -> Option<T>) -> Self {
         match value {
             None => Self::Missing,
@@ -171,16 +171,16 @@ impl CallArguments {
     fn read(call: &CallFacts<'_>) -> Option<Self> {
         let args = RuleArguments::read(call.args)?;
         let path = |text: &str| CallPath::read(text, call.dir);
-        let cwd = Argument::read(args.cwd.as_ref(), path);
+        let cwd = ArgumentValue::read(args.cwd.as_ref(), path);
         Some(Self {
-            path: Argument::read(args.path.as_ref(), path),
-            command: Argument::read(args.command.as_ref(), |text| {
-                Some((text.to_owned(), Command::read(text)))
+            path: ArgumentValue::read(args.path.as_ref(), path),
+            command: ArgumentValue::read(args.command.as_ref(), |text| {
+                Some((text.to_owned(), ShellCommand::read(text)))
             }),
             elsewhere: match cwd {
-                Argument::Missing => false,
-                Argument::Unreadable => true,
-                Argument::Given(cwd) => !cwd.is_dir(),
+                ArgumentValue::Missing => false,
+                ArgumentValue::Unreadable => true,
+                ArgumentValue::Given(cwd) => !cwd.is_dir(),
             },
         })
     }
@@ -188,9 +188,9 @@ impl CallArguments {
     /// Compares the path. A call without one is about no path, so no rule about paths matches.
     fn path_matches(&self, pattern: &str, action: RuleAction) -> Match {
         match (&self.path, PathPattern::parse(pattern)) {
-            (Argument::Missing, _) => Match::No,
-            (Argument::Unreadable, _) | (_, Err(_)) => Match::Unreadable,
-            (Argument::Given(path), Ok(pattern)) => path.matches(&pattern, action),
+            (ArgumentValue::Missing, _) => Match::No,
+            (ArgumentValue::Unreadable, _) | (_, Err(_)) => Match::Unreadable,
+            (ArgumentValue::Given(path), Ok(pattern)) => path.matches(&pattern, action),
         }
     }
 
@@ -198,12 +198,12 @@ impl CallArguments {
     /// `allow` rule matches only in the session's.
     fn command_matches(&self, pattern: &str, action: RuleAction) -> Match {
         match (&self.command, CommandPattern::parse(pattern)) {
-            (Argument::Missing, _) => Match::No,
-            (Argument::Unreadable, _) | (_, Err(_)) => Match::Unreadable,
-            (Argument::Given(_), Ok(_)) if self.elsewhere && action == RuleAction::Allow => {
+            (ArgumentValue::Missing, _) => Match::No,
+            (ArgumentValue::Unreadable, _) | (_, Err(_)) => Match::Unreadable,
+            (ArgumentValue::Given(_), Ok(_)) if self.elsewhere && action == RuleAction::Allow => {
                 Match::No
             }
-            (Argument::Given((_, command)), Ok(pattern)) => command.matches(&pattern, action),
+            (ArgumentValue::Given((_, command)), Ok(pattern)) => command.matches(&pattern, action),
         }
     }
 }

@@ -259,7 +259,7 @@ const NOT_KEPT: &str = "a person did not keep the changes of protected files";
 
 /// The `request` of a wait about changes.
 #[derive(Serialize)]
-struct ChangeRequest<'a> {
+struct AskedChanges<'a> {
     tool: &'a str,
     /// The calls that made the changes.
     calls: BTreeSet<&'a CallId>,
@@ -302,7 +302,7 @@ impl Agent {
         result: Option<&KeptResult>,
         step: &StepEffects,
     ) -> WaitOpened {
-        let request = raw(&ChangeRequest {
+        let request = raw(&AskedChanges {
             tool: &call.name,
             calls: changes.iter().map(|change| &change.call).collect(),
             changes,

@@ -330,11 +330,11 @@ pub struct MemoryRecords(Arc<Mutex<Bucket>>);
 struct Bucket {
     began: Instant,
     last: u64,
-    records: BTreeMap<String, StoredRecord>,
+    records: BTreeMap<String, MemoryRecord>,
     watches: Vec<MemoryWatch>,
 }
 
-struct StoredRecord {
+struct MemoryRecord {
     revision: u64,
     value: Option<Bytes>,
     until: Option<Instant>,
@@ -383,7 +383,7 @@ impl Bucket {
 
     fn store(&mut self, write: Write) {
         self.last += 1;
-        let stored = StoredRecord {
+        let stored = MemoryRecord {
             revision: self.last,
             value: write.value,
             until: write

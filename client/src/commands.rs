@@ -303,7 +303,7 @@ impl Client {
 // Commands about nodes, teams, models and sidecars.
 
 /// The decisions of a cluster as they are published: which nodes joined, left or died, and why.
-pub type Decisions = BoxStream<'static, Decision>;
+pub type DecisionStream = BoxStream<'static, Decision>;
 
 impl Client {
     /// Subscribes to the decisions of the cluster. Decisions are not stored, so those that were
@@ -313,7 +313,7 @@ impl Client {
     ///
     /// [`ClientError::Unreachable`] when the subscription is not active within four seconds, or
     /// this user may not subscribe.
-    pub async fn decisions(&self) -> Result<Decisions, ClientError> {
+    pub async fn decisions(&self) -> Result<DecisionStream, ClientError> {
         let subject = Topic::Cluster("*").to_string();
         let published = self.bus().subscribe(&subject).await;
         let published = published.map_err(ClientError::Unreachable)?;

@@ -12,7 +12,7 @@ mod follow;
 mod reader;
 pub mod turn;
 
-pub use self::{client::ClientError, commands::Decisions};
+pub use self::{client::ClientError, commands::DecisionStream};
 pub use client::Client;
 pub use connect::ConnectOptions;
 pub use follow::{Follow, FollowEvent};

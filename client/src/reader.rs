@@ -305,7 +305,7 @@ fn settles(event: &Envelope) -> Settles {
 
 /// The epoch, turn and number of a request. Later requests compare greater, and supersede earlier
 /// ones.
-type RequestPlace = (i64, u32, u32);
+type DeltaPlace = (i64, u32, u32);
 
 #[derive(Debug, Default)]
 struct LiveEvents {
@@ -318,9 +318,9 @@ struct AgentProgress {
     /// lease.
     epoch: i64,
     /// Saved messages have replaced the live events of all requests up to this one.
-    settled: RequestPlace,
+    settled: DeltaPlace,
     /// The running request.
-    current: RequestPlace,
+    current: DeltaPlace,
     /// For each part of the running request, the number of Unicode scalar values that were
     /// returned.
     returned: BTreeMap<usize, usize>,

@@ -138,7 +138,7 @@ pub fn is_blank(part: &Part) -> bool {
 // schema.
 
 #[derive(Serialize)]
-pub struct FunctionTool<'a> {
+pub struct EncodedFunction<'a> {
     r#type: &'static str,
     function: FunctionSpec<'a>,
 }
@@ -150,7 +150,7 @@ struct FunctionSpec<'a> {
     parameters: &'a RawValue,
 }
 
-impl<'a> From<&'a ToolSpec> for FunctionTool<'a> {
+impl<'a> From<&'a ToolSpec> for EncodedFunction<'a> {
     fn from(tool: &'a ToolSpec) -> Self {
         let function = FunctionSpec {
             name: &tool.name,

@@ -19,8 +19,8 @@ use crate::{
         Decoder, Decoding, EventDecoder, PartKind, PartNumbers, broken, parse, stop_of, usage,
     },
     encode::{
-        FunctionTool, NOTHING, Opts, Speaker, cannot_show, file_text, legal_name, named_text, put,
-        put_open, result_text, set, side_of,
+        EncodedFunction, NOTHING, Opts, Speaker, cannot_show, file_text, legal_name, named_text,
+        put, put_open, result_text, set, side_of,
     },
     error_body::ProviderError,
     frames::Ndjson,
@@ -167,7 +167,7 @@ fn prefix(head: RequestHead, entry: &ModelFacts) -> Vec<u8> {
             &head
                 .tools
                 .iter()
-                .map(FunctionTool::from)
+                .map(EncodedFunction::from)
                 .collect::<Vec<_>>(),
         );
     }

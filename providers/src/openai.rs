@@ -63,7 +63,7 @@ impl WireFormat for ChatCompletions {
         entry: &ModelFacts,
         target: &WireTarget,
     ) -> Box<dyn Encoder> {
-        Box::new(encode::ChatMessages::new(head, entry, target))
+        Box::new(encode::CompletionMessages::new(head, entry, target))
     }
 
     fn decoder(&self, target: &WireTarget) -> Box<dyn Decoder> {

@@ -56,7 +56,7 @@ impl WireFormat for Responses {
         entry: &ModelFacts,
         target: &WireTarget,
     ) -> Box<dyn Encoder> {
-        Box::new(Items::new(head, entry, target))
+        Box::new(InputItems::new(head, entry, target))
     }
 
     fn decoder(&self, target: &WireTarget) -> Box<dyn Decoder> {
@@ -77,7 +77,7 @@ const GO_ON: &[u8] =
 const LEAST_OUTPUT: u64 = 16;
 
 #[derive(Debug)]
-struct Items {
+struct InputItems {
     /// The start of the body, up to and including `"input":[`.
     prefix: Vec<u8>,
     /// The encoded items, separated by commas.
@@ -91,7 +91,7 @@ struct Items {
     label: String,
 }
 
-impl Items {
+impl InputItems {
     fn new(head: RequestHead, entry: &ModelFacts, target: &WireTarget) -> Self {
         Self {
             prefix: prefix(head, entry),
@@ -186,7 +186,7 @@ impl Items {
     }
 }
 
-impl Encoder for Items {
+impl Encoder for InputItems {
     fn push(&mut self, message: &MessageBody) {
         match side_of(message) {
             Some(Speaker::User) => self.push_user(&message.content),

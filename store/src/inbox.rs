@@ -226,13 +226,13 @@ impl Default for InboxBounds {
 /// The amount of unread inputs before an input is put. It only explains a refusal, because
 /// the statement that puts the input counts on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Unread {
+pub struct UnreadAmount {
     pub agent_bytes: i64,
     pub agent_inputs: i64,
     pub session_bytes: i64,
 }
 
-impl Unread {
+impl UnreadAmount {
     /// Returns an error if an input of this size would exceed the bounds.
     pub fn check(self, bytes: usize, bounds: &InboxBounds) -> Result<(), StoreError> {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -285,7 +285,7 @@ mod tests {
             agent_inputs,
             session_bytes,
         } = bounds;
-        let unread = |agent_bytes, agent_inputs, session_bytes| Unread {
+        let unread = |agent_bytes, agent_inputs, session_bytes| UnreadAmount {
             agent_bytes,
             agent_inputs,
             session_bytes,

@@ -20,7 +20,7 @@ use planck_common::{
 use crate::{
     AgentRecord, CallBaseline, HeldLease, InputOutcome, InputReader, LogRow, NewInput,
     SessionRecord, StoreError, StoredInput, TaskRecord, WorkInput, WorkRows,
-    inbox::{MOST_INPUTS, Unread},
+    inbox::{MOST_INPUTS, UnreadAmount},
     waits::{WaitAndAnswer, nobody_answered},
 };
 
@@ -295,8 +295,8 @@ where
         })
     }
 
-    pub fn unread(&self) -> Result<Unread, StoreError> {
-        Ok(Unread {
+    pub fn unread(&self) -> Result<UnreadAmount, StoreError> {
+        Ok(UnreadAmount {
             agent_bytes: self.number("agent_bytes")?,
             agent_inputs: self.number("agent_inputs")?,
             session_bytes: self.number("session_bytes")?,

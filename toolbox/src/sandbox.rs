@@ -26,7 +26,7 @@ use std::{
     },
 };
 
-use admitted::Admitted;
+use admitted::AdmittedPaths;
 use bubblewrap::Bubblewrap;
 use tempfile::TempDir;
 
@@ -92,7 +92,7 @@ struct SandboxInner {
     settings: SandboxSettings,
     /// Folders in the node's `PATH` that processes may not read.
     hidden: Vec<PathBuf>,
-    admitted: Admitted,
+    admitted: AdmittedPaths,
     /// The entries of `/proc` and `/sys` that the rules name. They are kept open, because the
     /// kernel replaces an entry that no process uses.
     _pinned: Vec<OwnedFd>,
@@ -130,7 +130,7 @@ impl Sandbox {
                 network: true,
                 ..SandboxSettings::default()
             },
-            Admitted::default(),
+            AdmittedPaths::default(),
         )
     }
 
@@ -140,7 +140,7 @@ impl Sandbox {
             Tier::Refused,
             Shortfall::new(reason, ""),
             SandboxSettings::default(),
-            Admitted::default(),
+            AdmittedPaths::default(),
         )
     }
 
@@ -152,7 +152,7 @@ impl Sandbox {
             return Self::off();
         }
         let chosen = probe::choose(&settings);
-        let ((tier, shortfall), admitted) = tokio::join!(chosen, Admitted::of(&settings));
+        let ((tier, shortfall), admitted) = tokio::join!(chosen, AdmittedPaths::of(&settings));
         Self::new(tier, shortfall, settings, admitted)
     }
 
@@ -160,7 +160,7 @@ impl Sandbox {
         tier: Tier,
         shortfall: Shortfall,
         settings: SandboxSettings,
-        admitted: Admitted,
+        admitted: AdmittedPaths,
     ) -> Self {
         let hidden = match tier {
             Tier::Open | Tier::Refused => Vec::new(),

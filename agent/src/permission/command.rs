@@ -45,18 +45,18 @@ impl Word {
 
 /// The `command` of a call.
 #[derive(Debug)]
-pub(super) struct Command {
+pub(super) struct ShellCommand {
     /// The words, if this is a simple command in which nothing is unusual.
     simple: Option<Vec<Word>>,
     /// Every sequence of words between the separators of the shell.
-    parts: Vec<Part>,
+    parts: Vec<CommandPart>,
     /// Some of the command cannot be divided into words.
     hidden: bool,
 }
 
 /// Words that the shell may run as a command.
 #[derive(Debug)]
-struct Part {
+struct CommandPart {
     words: Vec<Word>,
     /// The words are the text of a quoted word, which another program may run.
     quoted: bool,
@@ -137,7 +137,7 @@ impl CommandPattern {
     }
 }
 
-impl Command {
+impl ShellCommand {
     pub(super) fn read(text: &str) -> Self {
         let mut reader = PartReader::default();
         reader.read(text, 0);
@@ -188,7 +188,7 @@ impl Command {
     }
 }
 
-impl Part {
+impl CommandPart {
     fn contains(&self, pattern: &CommandPattern) -> Match {
         let words = after_assignments(&self.words);
         let start = match self.quoted {
@@ -280,7 +280,7 @@ const DEEPEST: u8 = 4;
 /// reader does not follow the shell's grammar exactly, it finds more parts than the shell.
 #[derive(Default)]
 struct PartReader {
-    parts: Vec<Part>,
+    parts: Vec<CommandPart>,
     /// Some of the command cannot be divided into words.
     hidden: bool,
     words: Vec<Word>,
@@ -451,6 +451,6 @@ impl PartReader {
     }
 
     fn add(&mut self, words: Vec<Word>, quoted: bool) {
-        self.parts.push(Part { words, quoted });
+        self.parts.push(CommandPart { words, quoted });
     }
 }

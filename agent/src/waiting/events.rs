@@ -28,7 +28,7 @@ struct Question {
 
 /// The `request` of a wait about a call.
 #[derive(Serialize)]
-struct CallRequest<'a> {
+struct AskedCall<'a> {
     tool: &'a str,
     args: &'a RawValue,
     effect: ToolEffect,
@@ -58,7 +58,7 @@ impl Agent {
             call_id: None,
             kind,
             title: title(&name, args),
-            request: raw(&CallRequest {
+            request: raw(&AskedCall {
                 tool: &tool.name,
                 args,
                 effect: tool.effect,

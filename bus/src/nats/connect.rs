@@ -16,7 +16,7 @@ use planck_common::{
 };
 
 use super::{
-    link::{LinkEvents, NatsLink, ReplyGuard},
+    link::{LinkEvents, NatsLink, ReplyCheck},
     request::{Outgoing, exchange},
 };
 use crate::{BusError, OutboxLimits};
@@ -122,7 +122,7 @@ async fn try_connect(options: &NatsOptions, servers: &[ServerAddr]) -> Result<Na
         .chain([&options.inbox_prefix])
         .cloned()
         .collect();
-    let replies = ReplyGuard::new(ReplyRule::new(options.prefix.clone(), inboxes));
+    let replies = ReplyCheck::new(ReplyRule::new(options.prefix.clone(), inboxes));
     Ok(NatsLink::new(client, events, replies))
 }
 

@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(200);
 pub struct NatsLink {
     pub client: Client,
     pub events: Arc<LinkEvents>,
-    pub replies: ReplyGuard,
+    pub replies: ReplyCheck,
     /// The subscription for the replies to requests. It is made when it is first needed, because an
     /// observer may not be allowed to have one, and made again after the server refused it.
     inbox: Mutex<Arc<OnceCell<Arc<ReplyInbox>>>>,
@@ -136,7 +136,7 @@ impl Denials {
 
 impl NatsLink {
     /// Wraps a connection that was opened on the current runtime.
-    pub fn new(client: Client, events: Arc<LinkEvents>, replies: ReplyGuard) -> Self {
+    pub fn new(client: Client, events: Arc<LinkEvents>, replies: ReplyCheck) -> Self {
         Self {
             client,
             events,
@@ -234,12 +234,12 @@ impl Outlet for NatsLink {
 /// The check of the reply subjects of requests. It counts the requests that it refuses, and logs
 /// some of them.
 #[derive(Debug)]
-pub struct ReplyGuard {
+pub struct ReplyCheck {
     rule: ReplyRule,
     refusals: Mutex<Refusals>,
 }
 
-impl ReplyGuard {
+impl ReplyCheck {
     pub fn new(rule: ReplyRule) -> Self {
         Self {
             rule,

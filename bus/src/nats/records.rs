@@ -336,11 +336,11 @@ struct WriteAck {
 
 #[derive(Deserialize)]
 struct Failed {
-    error: ErrorReply,
+    error: JetStreamRefusal,
 }
 
 #[derive(Deserialize)]
-struct ErrorReply {
+struct JetStreamRefusal {
     code: u64,
     #[serde(default)]
     err_code: u64,
@@ -402,11 +402,11 @@ struct JetStreamError {
 
 impl JetStreamError {
     fn of(
-        ErrorReply {
+        JetStreamRefusal {
             code,
             err_code,
             description,
-        }: ErrorReply,
+        }: JetStreamRefusal,
         bucket: &str,
     ) -> Self {
         let error = match (err_code, code) {
@@ -460,14 +460,14 @@ fn removes(headers: &str) -> bool {
 /// The pause after a failed attempt to start a watch.
 const PAUSE: Duration = Duration::from_millis(500);
 
-struct Watching {
+struct WatchTask {
     records: NatsRecords,
     pattern: String,
     watch: Option<Watch>,
 }
 
 fn hints(records: NatsRecords, pattern: String) -> BoxStream<'static, Hint> {
-    let watching = Watching {
+    let watching = WatchTask {
         records,
         pattern,
         watch: None,
@@ -478,7 +478,7 @@ fn hints(records: NatsRecords, pattern: String) -> BoxStream<'static, Hint> {
     .boxed()
 }
 
-impl Watching {
+impl WatchTask {
     async fn next(&mut self) -> Hint {
         loop {
             match &mut self.watch {

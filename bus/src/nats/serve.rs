@@ -30,7 +30,7 @@ use planck_common::{
 use super::{link::NatsLink, subscribe::round_trip};
 use crate::{
     BusError, CommandHandler, ServiceGuard,
-    answering::{Answering, Reply},
+    answering::{Answering, EncodedReply},
     telemetry::{self, TRACEPARENT},
 };
 
@@ -229,7 +229,7 @@ impl EndpointServer {
             server
                 .service
                 .count(endpoint, began.elapsed(), reply.refusal.as_ref());
-            let Reply { body, refusal } = reply;
+            let EncodedReply { body, refusal } = reply;
             server
                 .link
                 .reply(

@@ -14,7 +14,7 @@ use planck_common::{
     wait::{WaitClosed, WaitOpened},
 };
 
-use self::work::Work;
+use self::work::WorkTurns;
 use super::{
     TurnEvent,
     steps::StepReader,
@@ -39,7 +39,7 @@ pub struct TurnReader {
     steps: StepReader,
     waits: HashSet<CallId>,
     workers: Workers,
-    work: Option<Work>,
+    work: Option<WorkTurns>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -200,7 +200,7 @@ fn is_of_step(event: &Event) -> bool {
 // message. The pieces that were passed on and not voided always equal the saved messages.
 
 /// The epoch and number of a request. Later requests compare greater.
-pub(super) type RequestPlace = (i64, u32);
+pub(super) type ReplyPlace = (i64, u32);
 
 /// The maximum size of an unsaved reply in bytes. Anyone who may publish can send deltas, so
 /// further pieces are left to the saved message.
@@ -217,11 +217,11 @@ pub(super) struct ReplyReader {
     /// Whether a step was started and not ended.
     is_started: bool,
     /// The reply whose pieces were passed on.
-    open: Option<Draft>,
+    open: Option<ReplyDraft>,
     /// The pieces of a later request, which arrived before the log told the end of earlier ones.
-    ahead: Option<Draft>,
+    ahead: Option<ReplyDraft>,
     /// Requests up to this one are over. Late pieces of them are dropped.
-    over: RequestPlace,
+    over: ReplyPlace,
     /// The number of the last request whose end is known.
     settled: u32,
     /// The number of calls that have not ended. The next request begins when all have.
@@ -234,8 +234,8 @@ pub(super) struct ReplyReader {
 
 /// A reply that is not saved yet.
 #[derive(Debug)]
-struct Draft {
-    place: RequestPlace,
+struct ReplyDraft {
+    place: ReplyPlace,
     parts: Vec<DraftPart>,
     /// The size of all parts in bytes.
     size: usize,
@@ -257,7 +257,7 @@ impl ReplyReader {
     /// Takes a piece of a running reply.
     pub(super) fn delta(
         &mut self,
-        place: RequestPlace,
+        place: ReplyPlace,
         kind: PieceKind,
         delta: &Delta,
         out: &mut Vec<TurnEvent>,
@@ -279,7 +279,7 @@ impl ReplyReader {
     }
 
     /// Takes a piece of a reply that may not be passed on yet.
-    pub(super) fn hold(&mut self, place: RequestPlace, kind: PieceKind, delta: &Delta) {
+    pub(super) fn hold(&mut self, place: ReplyPlace, kind: PieceKind, delta: &Delta) {
         let is_late = self.ahead.as_ref().is_some_and(|ahead| ahead.place > place);
         if place > self.over && !is_late {
             let _ = draft_of(&mut self.ahead, place).add(kind, delta);
@@ -287,7 +287,7 @@ impl ReplyReader {
     }
 
     /// Takes a piece of a reply whose turn the log has not told yet.
-    pub(super) fn early(&mut self, turn: u32, place: RequestPlace, kind: PieceKind, delta: &Delta) {
+    pub(super) fn early(&mut self, turn: u32, place: ReplyPlace, kind: PieceKind, delta: &Delta) {
         self.only(turn);
         self.hold(place, kind, delta);
     }
@@ -334,7 +334,7 @@ impl ReplyReader {
     /// beginning of it, voids them and passes on all of it.
     pub(super) fn saved(
         &mut self,
-        place: RequestPlace,
+        place: ReplyPlace,
         seq: Seq,
         message: &Message,
         out: &mut Vec<TurnEvent>,
@@ -377,13 +377,13 @@ impl ReplyReader {
     }
 
     /// Takes from the log that the request at `place`, or an earlier one, ended without a reply.
-    pub(super) fn failed(&mut self, place: RequestPlace, out: &mut Vec<TurnEvent>) {
+    pub(super) fn failed(&mut self, place: ReplyPlace, out: &mut Vec<TurnEvent>) {
         self.settled = self.settled.max(place.1);
         self.lost(place, out);
     }
 
     /// Takes from the log that no request up to `place` will have a reply.
-    pub(super) fn lost(&mut self, place: RequestPlace, out: &mut Vec<TurnEvent>) {
+    pub(super) fn lost(&mut self, place: ReplyPlace, out: &mut Vec<TurnEvent>) {
         self.over = self.over.max(place);
         if self.open.as_ref().is_some_and(|open| open.place <= place) {
             self.reset(out);
@@ -413,7 +413,7 @@ impl ReplyReader {
     /// Passes on the pieces that have waited, if no reply before them is missing.
     pub(super) fn release(&mut self, out: &mut Vec<TurnEvent>) {
         let (over, next) = (self.over, self.settled.saturating_add(1));
-        let is_due = |ahead: &Draft| self.is_caught_up || ahead.place.1 <= next;
+        let is_due = |ahead: &ReplyDraft| self.is_caught_up || ahead.place.1 <= next;
         let is_free =
             self.open_calls == 0 && self.open.as_ref().is_none_or(|open| open.parts.is_empty());
         self.ahead = self.ahead.take().filter(|ahead| ahead.place > over);
@@ -425,7 +425,7 @@ impl ReplyReader {
         }
     }
 
-    fn reopen(&mut self, draft: Draft, out: &mut Vec<TurnEvent>) {
+    fn reopen(&mut self, draft: ReplyDraft, out: &mut Vec<TurnEvent>) {
         if !draft.parts.is_empty() {
             self.start(out);
         }
@@ -436,11 +436,11 @@ impl ReplyReader {
 }
 
 /// Returns the draft of a request, which replaces the draft of an earlier one.
-fn draft_of(slot: &mut Option<Draft>, place: RequestPlace) -> &mut Draft {
+fn draft_of(slot: &mut Option<ReplyDraft>, place: ReplyPlace) -> &mut ReplyDraft {
     if slot.as_ref().is_some_and(|draft| draft.place != place) {
         *slot = None;
     }
-    slot.get_or_insert_with(|| Draft {
+    slot.get_or_insert_with(|| ReplyDraft {
         place,
         parts: Vec::new(),
         size: 0,
@@ -448,7 +448,7 @@ fn draft_of(slot: &mut Option<Draft>, place: RequestPlace) -> &mut Draft {
     })
 }
 
-impl Draft {
+impl ReplyDraft {
     /// Adds a piece, and returns its text that is new. A piece that leaves a gap, or belongs to a
     /// part that is followed by another one, cannot be passed on in order.
     fn add(&mut self, kind: PieceKind, delta: &Delta) -> Option<TurnEvent> {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{Json, extract::State, response::Response};
 use futures_util::StreamExt as _;
-use planck_client::Decisions;
+use planck_client::DecisionStream;
 use planck_common::{
     NodeId,
     command::{Drain, Draining, Models, NodeInfo, NodeState, Nodes, Sidecars, Teams},
@@ -73,7 +73,7 @@ pub async fn decisions(State(front): State<Arc<Front>>) -> Result<Response, Prob
     }))
 }
 
-async fn pass_on(mut decisions: Decisions, events: &EventSender) -> Result<(), Cut> {
+async fn pass_on(mut decisions: DecisionStream, events: &EventSender) -> Result<(), Cut> {
     events.send(Frame::retry(Duration::from_secs(1))).await?;
     while let Some(decision) = events.wait_for(decisions.next()).await? {
         let json = planck_common::event::json(&decision);

@@ -10,7 +10,7 @@ use serde_json::{Value, value::RawValue};
 use planck_agent::model::{Chunk, Failure, FailureKind, Finish, Names};
 use planck_common::{message::StopReason, usage::Usage};
 
-use self::{calls::OpenCall, snapshots::Messages};
+use self::{calls::PartialCall, snapshots::Messages};
 use super::reasoning::{Details, ReasoningMember};
 use crate::{
     decode::{self, EventDecoder, PartKind, PartNumbers, broken, garbled, parse, stop_of},
@@ -25,7 +25,7 @@ pub struct ChatReply {
     /// The label that [`seal`] stores with the signatures of this endpoint.
     label: String,
     parts: PartNumbers,
-    calls: Vec<OpenCall>,
+    calls: Vec<PartialCall>,
     /// The number of the latest thinking part, and the form in which its reasoning arrived.
     carried: Option<(usize, ReasoningMember)>,
     usage: Option<Usage>,
@@ -85,7 +85,10 @@ impl EventDecoder for ChatReply {
         let stop = match self.stop {
             Some(stop) => stop,
             // The stream ended without a finish reason, but the reply is complete.
-            None if self.done && self.has_content && self.calls.iter().all(OpenCall::is_whole) => {
+            None if self.done
+                && self.has_content
+                && self.calls.iter().all(PartialCall::is_whole) =>
+            {
                 deviations.push("it sent no finish_reason");
                 StopReason::End
             }
@@ -163,7 +166,7 @@ impl ChatReply {
         }
     }
 
-    fn choice(&mut self, choice: ChatChoice<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+    fn choice(&mut self, choice: StreamChoice<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         self.facts.has_choices = true;
         if let Some(error) = choice.error.filter(is_there) {
             return Err(error_body(error.get().as_bytes()));
@@ -329,7 +332,7 @@ struct ChatEvent<'a> {
     #[serde(borrow, default)]
     model: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    choices: Option<Vec<ChatChoice<'a>>>,
+    choices: Option<Vec<StreamChoice<'a>>>,
     #[serde(borrow, default)]
     usage: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -350,7 +353,7 @@ struct GroqFacts<'a> {
 }
 
 #[derive(Deserialize)]
-struct ChatChoice<'a> {
+struct StreamChoice<'a> {
     #[serde(borrow, default)]
     delta: Option<ChatDelta<'a>>,
     #[serde(borrow, default)]

@@ -13,7 +13,7 @@ use crate::{
     call_ids::{CallIds, IdRule},
     catalogue::ModelFacts,
     encode::{
-        FunctionTool, NOTHING, Opts, Speaker, cannot_show, data_url, file_text, is_blank,
+        EncodedFunction, NOTHING, Opts, Speaker, cannot_show, data_url, file_text, is_blank,
         legal_name, media_url, named_text, put, put_open, result_text, side_of,
     },
     wire::{CallIdForm, Quirks, ReasoningReturn, WireTarget, unseal},
@@ -30,7 +30,7 @@ const GO_ON: &str = "(go on)";
 /// tool results stand between two messages of the assistant. Consecutive user messages are merged,
 /// so the last one is closed only when a request is built.
 #[derive(Debug)]
-pub struct ChatMessages {
+pub struct CompletionMessages {
     /// The start of the body, up to and including `"messages":[` and the system prompt.
     prefix: Vec<u8>,
     /// The complete messages, separated by commas.
@@ -38,14 +38,14 @@ pub struct ChatMessages {
     comma: bool,
     last: Option<Speaker>,
     /// The latest user message, to which further content may still be added.
-    user: Option<UserMessage>,
+    user: Option<ChatUserMessage>,
     ids: CallIds,
     images: bool,
     reasons: bool,
     label: String,
 }
 
-impl ChatMessages {
+impl CompletionMessages {
     pub fn new(head: RequestHead, entry: &ModelFacts, target: &WireTarget) -> Self {
         let form = match target.quirks.call_ids {
             CallIdForm::Any if target.is_vendor => IdRule::Words { most: 40 },
@@ -65,7 +65,7 @@ impl ChatMessages {
         }
     }
 
-    fn put(&mut self, message: &ChatMessage<'_>) {
+    fn put(&mut self, message: &CompletionMessage<'_>) {
         if self.comma {
             self.messages.push(b',');
         }
@@ -75,9 +75,9 @@ impl ChatMessages {
 
     fn push_user(&mut self, parts: &[Part]) {
         if self.last == Some(Speaker::Results) {
-            self.put(&ChatMessage::assistant(INTERRUPTED));
+            self.put(&CompletionMessage::assistant(INTERRUPTED));
         }
-        let user = UserMessage::of(parts, self.images);
+        let user = ChatUserMessage::of(parts, self.images);
         self.user = Some(match self.user.take() {
             Some(before) => before.joined(user),
             None => user,
@@ -132,9 +132,9 @@ impl ChatMessages {
         let extra_content = signed.map(Extra::of);
         self.close_user();
         if self.last == Some(Speaker::Assistant) {
-            self.put(&ChatMessage::User { content: GO_ON });
+            self.put(&CompletionMessage::User { content: GO_ON });
         }
-        self.put(&ChatMessage::Assistant {
+        self.put(&CompletionMessage::Assistant {
             content,
             reasoning_content,
             reasoning,
@@ -156,7 +156,7 @@ impl ChatMessages {
             } = part
             {
                 let id = self.ids.of_result(id, call_id).to_owned();
-                self.put(&ChatMessage::Tool {
+                self.put(&CompletionMessage::Tool {
                     tool_call_id: &id,
                     content: &result_text(text, *error),
                 });
@@ -166,7 +166,7 @@ impl ChatMessages {
     }
 }
 
-impl Encoder for ChatMessages {
+impl Encoder for CompletionMessages {
     fn push(&mut self, message: &MessageBody) {
         match side_of(message) {
             Some(Speaker::User) => self.push_user(&message.content),
@@ -182,7 +182,7 @@ impl Encoder for ChatMessages {
         out.extend_from_slice(&self.messages);
         let last = match (&self.user, self.last) {
             (Some(user), _) => Some(user.clone()),
-            (None, Some(Speaker::Assistant)) => Some(UserMessage::Text(GO_ON.to_owned())),
+            (None, Some(Speaker::Assistant)) => Some(ChatUserMessage::Text(GO_ON.to_owned())),
             (None, Some(Speaker::User | Speaker::Results) | None) => None,
         };
         if let Some(user) = last {
@@ -209,7 +209,7 @@ fn prefix(head: RequestHead, entry: &ModelFacts, quirks: Quirks) -> Vec<u8> {
             &head
                 .tools
                 .iter()
-                .map(FunctionTool::from)
+                .map(EncodedFunction::from)
                 .collect::<Vec<_>>(),
         );
     }
@@ -217,7 +217,7 @@ fn prefix(head: RequestHead, entry: &ModelFacts, quirks: Quirks) -> Vec<u8> {
     if !head.system_prompt.trim().is_empty() {
         put(
             &mut out,
-            &ChatMessage::System {
+            &CompletionMessage::System {
                 content: &head.system_prompt,
             },
         );
@@ -227,7 +227,7 @@ fn prefix(head: RequestHead, entry: &ModelFacts, quirks: Quirks) -> Vec<u8> {
 
 #[derive(Serialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
-enum ChatMessage<'a> {
+enum CompletionMessage<'a> {
     System {
         content: &'a str,
     },
@@ -256,7 +256,7 @@ enum ChatMessage<'a> {
     },
 }
 
-impl ChatMessage<'_> {
+impl CompletionMessage<'_> {
     fn assistant(text: &str) -> Self {
         Self::Assistant {
             content: Some(ChatContent::Text(text.to_owned())),
@@ -371,13 +371,13 @@ fn call<'a>(part: &'a Part, ids: &mut CallIds, label: &str) -> Option<ChatCall<'
 /// A user message: either text alone, or a list of items. Some servers accept only text, so items
 /// are used only for several parts or for a part that is not text.
 #[derive(Debug, Clone)]
-pub enum UserMessage {
+pub enum ChatUserMessage {
     Text(String),
     /// The items as JSON, separated by commas and without the enclosing brackets.
     Items(Vec<u8>),
 }
 
-impl UserMessage {
+impl ChatUserMessage {
     pub fn of(parts: &[Part], images: bool) -> Self {
         let shown: Vec<&Part> = parts.iter().filter(|part| !is_blank(part)).collect();
         match shown.as_slice() {

@@ -266,7 +266,7 @@ impl ResponsesReply {
     ) -> Result<usize, Failure> {
         match self.find(index, kind) {
             Some(at) => Ok(at),
-            None => self.begin(index, kind, &OutputItem::default(), chunks),
+            None => self.begin(index, kind, &ResponseItem::default(), chunks),
         }
     }
 
@@ -274,7 +274,7 @@ impl ResponsesReply {
         &mut self,
         index: Option<usize>,
         kind: PartKind,
-        item: &OutputItem,
+        item: &ResponseItem,
         chunks: &mut Vec<Chunk>,
     ) -> Result<usize, Failure> {
         if self.items.len() >= MOST_PARTS {
@@ -324,7 +324,7 @@ impl ResponsesReply {
     fn added(
         &mut self,
         index: Option<usize>,
-        item: &OutputItem,
+        item: &ResponseItem,
         chunks: &mut Vec<Chunk>,
     ) -> Result<(), Failure> {
         match item.kind() {
@@ -349,7 +349,7 @@ impl ResponsesReply {
             }
         }
         for at in 0..self.items.len() {
-            self.end_call(at, &OutputItem::default(), chunks);
+            self.end_call(at, &ResponseItem::default(), chunks);
         }
         let reason = response
             .incomplete_details
@@ -369,7 +369,7 @@ fn text_of(delta: Option<&RawValue>) -> Option<String> {
     serde_json::from_str::<LenientWord>(delta?.get()).ok()?.0
 }
 
-fn read_item(raw: &RawValue) -> Result<OutputItem, Failure> {
+fn read_item(raw: &RawValue) -> Result<ResponseItem, Failure> {
     parse(raw.get().as_bytes())
 }
 
@@ -436,20 +436,20 @@ pub struct ResponseFacts<'a> {
     pub output: Option<Vec<&'a RawValue>>,
     #[serde(borrow)]
     pub error: Option<&'a RawValue>,
-    pub incomplete_details: Option<IncompleteDetails>,
+    pub incomplete_details: Option<IncompleteReason>,
     #[serde(borrow)]
     pub usage: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub struct IncompleteDetails {
+pub struct IncompleteReason {
     pub reason: LenientWord,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub struct OutputItem {
+pub struct ResponseItem {
     #[serde(rename = "type")]
     pub kind: LenientWord,
     pub id: LenientWord,
@@ -462,7 +462,7 @@ pub struct OutputItem {
     pub encrypted_content: LenientWord,
 }
 
-impl OutputItem {
+impl ResponseItem {
     pub fn kind(&self) -> Option<PartKind> {
         match self.kind.0.as_deref()? {
             "message" => Some(PartKind::Text),

@@ -228,10 +228,10 @@ fn is_usable(
 }
 
 /// A row whose columns are read by name.
-pub type RowReader<'a> = crate::row::RowReader<'a, PgRow>;
+pub type PgRowReader<'a> = crate::row::RowReader<'a, PgRow>;
 
-pub fn reader(row: &PgRow) -> RowReader<'_> {
-    RowReader { row, file: None }
+pub fn reader(row: &PgRow) -> PgRowReader<'_> {
+    PgRowReader { row, file: None }
 }
 
 /// Returns the error for a result of an SQL function that this version does not know.

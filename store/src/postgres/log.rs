@@ -226,7 +226,7 @@ UNION ALL
 SELECT seq, agent_id, node_id, epoch, at, body, true, false FROM m WHERE summary AND covers = $3
 ORDER BY summary, seq DESC";
 
-struct Segment {
+struct MessageSegment {
     team: TeamId,
     after: Seq,
     earlier: bool,
@@ -266,7 +266,7 @@ async fn messages(
 /// Builds a page. If the page does not contain the whole segment, its `before` is the number of its
 /// oldest message. Only the page with the oldest messages includes the summary.
 fn page(
-    segment: Segment,
+    segment: MessageSegment,
     messages: Vec<(Seq, Box<RawValue>)>,
     summaries: Vec<Box<RawValue>>,
     part: Option<Seq>,
@@ -294,7 +294,7 @@ async fn segment(
     session: &SessionId,
     agent: Option<&AgentId>,
     before: Seq,
-) -> Result<Segment, StoreError> {
+) -> Result<MessageSegment, StoreError> {
     let statement = sqlx::query(SEGMENT)
         .bind(session.as_str())
         .bind(agent.map(AgentId::as_str))
@@ -304,7 +304,7 @@ async fn segment(
         .await?
         .ok_or_else(|| no_session(session))?;
     let row = reader(&row);
-    Ok(Segment {
+    Ok(MessageSegment {
         team: row.parse("team_id")?,
         after: row.get("after")?,
         earlier: row.get("earlier")?,

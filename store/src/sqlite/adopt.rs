@@ -16,7 +16,7 @@ use planck_migrations::SQLITE_SESSION;
 
 use super::{
     SqliteStore,
-    db::{Db, DbOptions, RowReader},
+    db::{Db, DbOptions, SqliteRowReader},
     fault,
     folder::StoreFolder,
     index::{NewRows, Reserved, session_of_file},
@@ -139,7 +139,7 @@ impl SqliteStore {
                 stray.name
             ))
         })?;
-        RowReader {
+        SqliteRowReader {
             row: &row,
             file: Some(old),
         }

@@ -35,7 +35,7 @@ use crate::StoreError;
 pub type SqliteStatement<'q> = Query<'q, Sqlite, SqliteArguments>;
 
 /// A row whose columns are read by name.
-pub type RowReader<'a> = crate::row::RowReader<'a, SqliteRow>;
+pub type SqliteRowReader<'a> = crate::row::RowReader<'a, SqliteRow>;
 
 /// An open file, or a database in memory.
 #[derive(Debug)]
@@ -254,8 +254,8 @@ impl Db {
         &self.path
     }
 
-    pub fn reader<'a>(&'a self, row: &'a SqliteRow) -> RowReader<'a> {
-        RowReader {
+    pub fn reader<'a>(&'a self, row: &'a SqliteRow) -> SqliteRowReader<'a> {
+        SqliteRowReader {
             row,
             file: Some(&self.path),
         }

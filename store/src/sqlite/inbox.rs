@@ -7,13 +7,13 @@ use planck_common::{AgentId, InputId, NodeId, SessionId, Timestamp};
 
 use super::{
     SqliteStore,
-    db::{RowReader, SqliteStatement},
+    db::{SqliteRowReader, SqliteStatement},
     files::InUse,
 };
 use crate::{
     AskOutcome, Inbox, InboxBounds, NewInput, PutResult, StoreError, StoredInput, TaskRecord,
     WorkRows,
-    inbox::{MOST_INPUTS, Unread, check_content, check_same},
+    inbox::{MOST_INPUTS, UnreadAmount, check_content, check_same},
     no_sender,
 };
 
@@ -271,9 +271,9 @@ impl SqliteStore {
     }
 }
 
-async fn unread(file: &InUse, agent: &AgentId) -> Result<Unread, StoreError> {
+async fn unread(file: &InUse, agent: &AgentId) -> Result<UnreadAmount, StoreError> {
     let Some(row) = file.db.row(query(UNREAD).bind(agent.to_string())).await? else {
-        return Ok(Unread::default());
+        return Ok(UnreadAmount::default());
     };
     file.reader(&row).unread()
 }
@@ -386,6 +386,6 @@ async fn work(file: &InUse, input: Option<&InputId>) -> Result<Option<WorkRows>,
     let most = i64::try_from(MOST_INPUTS).unwrap_or(i64::MAX);
     let statement = query(WORK).bind(input.map(InputId::as_str)).bind(most + 1);
     let rows = file.db.rows(statement).await?;
-    let rows: Vec<RowReader<'_>> = rows.iter().map(|row| file.reader(row)).collect();
-    RowReader::work(&rows, input.is_some())
+    let rows: Vec<SqliteRowReader<'_>> = rows.iter().map(|row| file.reader(row)).collect();
+    SqliteRowReader::work(&rows, input.is_some())
 }

@@ -17,7 +17,7 @@ use planck_common::{
     AgentId, InputId, NodeId, SessionId, SessionName, Timestamp, command::SessionState, event::json,
 };
 
-use super::db::{Db, DbOptions, RowReader, SqliteStatement};
+use super::db::{Db, DbOptions, SqliteRowReader, SqliteStatement};
 use crate::{
     NewSession, StoreError,
     page::SessionCursor,
@@ -101,7 +101,7 @@ impl Index {
     async fn read<T>(
         &self,
         statement: SqliteStatement<'_>,
-        read: impl Fn(RowReader<'_>) -> Result<T, StoreError>,
+        read: impl Fn(SqliteRowReader<'_>) -> Result<T, StoreError>,
     ) -> Result<Vec<T>, StoreError> {
         let db = self.db().await?;
         let rows: Vec<SqliteRow> = db.rows(statement).await?;
@@ -244,7 +244,7 @@ impl Index {
             return Ok(Some(known));
         }
         let found = query("SELECT session_id FROM agents WHERE id = ?1").bind(agent.as_str());
-        let read = |row: RowReader<'_>| row.parse::<SessionId>("session_id");
+        let read = |row: SqliteRowReader<'_>| row.parse::<SessionId>("session_id");
         let session = self.read(found, read).await?.into_iter().next();
         session
             .iter()
@@ -267,7 +267,7 @@ impl Index {
             .bind(after.as_ref().map(|after| after.created_at.millis()))
             .bind(after.as_ref().map(|after| after.id.to_string()))
             .bind(limit);
-        let listed = |row: RowReader<'_>| {
+        let listed = |row: SqliteRowReader<'_>| {
             let (id, name) = id_and_name(row)?;
             Ok(Listed {
                 id,
@@ -300,7 +300,7 @@ impl Index {
         let statement = query(LEASES)
             .bind(json(&but))
             .bind(of.map(|node| node.to_string()));
-        let lease = |row: RowReader<'_>| {
+        let lease = |row: SqliteRowReader<'_>| {
             Ok((
                 row.parse::<SessionId>("session_id")?,
                 row.parse::<NodeId>("node_id")?,
@@ -312,7 +312,7 @@ impl Index {
     /// Returns the inputs that may be unread, each with its session and the time at which it was
     /// added to the index.
     pub async fn all_pending(&self) -> Result<Vec<(SessionId, InputId, Timestamp)>, StoreError> {
-        let pending = |row: RowReader<'_>| {
+        let pending = |row: SqliteRowReader<'_>| {
             Ok((
                 row.parse::<SessionId>("session_id")?,
                 row.parse::<InputId>("input_id")?,
@@ -366,7 +366,7 @@ fn pending(
         .bind(json(&inputs))
 }
 
-fn id_and_name(row: RowReader<'_>) -> Result<(SessionId, SessionName), StoreError> {
+fn id_and_name(row: SqliteRowReader<'_>) -> Result<(SessionId, SessionName), StoreError> {
     Ok((
         row.parse::<SessionId>("id")?,
         row.parse::<SessionName>("name")?,

@@ -10,7 +10,7 @@ use sqlx::query;
 
 use planck_common::{AgentId, InputId, NodeId, SessionId, Timestamp, event::json};
 
-use super::{SqliteStore, db::RowReader, files::InUse, lock};
+use super::{SqliteStore, db::SqliteRowReader, files::InUse, lock};
 use crate::{
     HeldLease, LeaseClaim, LeaseRelease, Leases, StoreError, Stray, no_agent,
     sqlite::{
@@ -181,7 +181,7 @@ async fn current(
     Ok(lease.of_lost_claim(record.node.as_ref(), seen, node))
 }
 
-fn stray(file: &InUse, row: RowReader<'_>) -> Result<Stray, StoreError> {
+fn stray(file: &InUse, row: SqliteRowReader<'_>) -> Result<Stray, StoreError> {
     Ok(Stray {
         session: file.id.clone(),
         agent: row.parse("id")?,

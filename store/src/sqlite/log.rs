@@ -18,7 +18,7 @@ use crate::{
     Appended, Batch, Log, LogRow, RewindOutcome, StoreError, no_message, no_session,
     page::{LOG_BYTES, LOG_ROWS},
     sqlite::{
-        db::RowReader,
+        db::SqliteRowReader,
         fault::{Abort, SqliteFault},
     },
     stale_lead,
@@ -259,7 +259,7 @@ async fn newest(
     }
 }
 
-fn message(file: &InUse, row: RowReader<'_>) -> Result<(Seq, Box<RawValue>), StoreError> {
+fn message(file: &InUse, row: SqliteRowReader<'_>) -> Result<(Seq, Box<RawValue>), StoreError> {
     Ok((row.number("seq")?, row.message(&file.id, &file.team)?))
 }
 

@@ -13,7 +13,7 @@ use planck_common::{
     wait::{WaitAnswer, WaitState},
 };
 
-use super::{SqliteStore, db::RowReader, files::InUse, index::WaitHint};
+use super::{SqliteStore, db::SqliteRowReader, files::InUse, index::WaitHint};
 use crate::{
     AnswerOutcome, Batch, SessionRule, StoreError, Waits,
     page::{self, LOG_BYTES, WaitCursor},
@@ -151,7 +151,7 @@ async fn find(file: &InUse, id: &CallId) -> Result<Option<FoundWait>, StoreError
     row.map(|row| found(file, file.reader(&row))).transpose()
 }
 
-fn found(file: &InUse, row: RowReader<'_>) -> Result<FoundWait, StoreError> {
+fn found(file: &InUse, row: SqliteRowReader<'_>) -> Result<FoundWait, StoreError> {
     let (body, answer): (&str, Option<&str>) = (row.get("body")?, row.get("answer")?);
     Ok(FoundWait {
         wait: row.wait(&file.id)?,
@@ -177,7 +177,7 @@ const EXPIRE: &str = "UPDATE waits SET state = 'answered', answer = json_object(
 
 /// The part of the data of `wait_opened` that the index needs.
 #[derive(Deserialize)]
-struct Opened {
+struct OpenedWait {
     id: CallId,
     expires_at: Option<Timestamp>,
 }
@@ -194,7 +194,7 @@ pub async fn announce_waits(
     let now = Timestamp::now();
     // A malformed body is left to the file, which refuses its batch.
     let hints = opening.filter_map(|entry| {
-        let opened: Opened = serde_json::from_str(&entry.body).ok()?;
+        let opened: OpenedWait = serde_json::from_str(&entry.body).ok()?;
         let look = now.millis() + ANNOUNCED_MS;
         Some(WaitHint {
             id: opened.id,
@@ -386,7 +386,7 @@ async fn candidates(
         .bind(filter.id.as_deref().unwrap_or_default());
     let rows = file.db.rows(statement).await?;
     let candidate = |row| {
-        let row: RowReader<'_> = file.reader(row);
+        let row: SqliteRowReader<'_> = file.reader(row);
         let (id, opened_at): (CallId, Timestamp) =
             (row.parse::<CallId>("id")?, row.timestamp("opened_at")?);
         Ok(Candidate {

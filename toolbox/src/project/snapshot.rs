@@ -161,14 +161,14 @@ impl Untrustable {
 
 /// Reads the configuration, the tools and the teams, and lists the skills and prompts.
 pub(super) fn scan(planck: &OpenFolder) -> Result<Snapshot, Untrustable> {
-    let mut walk = Walk::default();
+    let mut walk = ProjectScan::default();
     walk.config(planck)?;
     for name in ["tools", "teams"] {
         if let Some(folder) = walk.folder(planck, name, name)? {
             walk.all(&folder, name, 1)?;
         }
     }
-    let Walk { mut snapshot, .. } = walk;
+    let ProjectScan { mut snapshot, .. } = walk;
     if let Some(skills) = open(planck, "skills", "skills")? {
         let entries = skills
             .entries(MOST_ENTRIES)
@@ -188,7 +188,7 @@ pub(super) fn scan_tool(
     planck: &OpenFolder,
     name: &str,
 ) -> Result<BTreeMap<String, Print>, Untrustable> {
-    let mut walk = Walk::default();
+    let mut walk = ProjectScan::default();
     let opened = planck
         .folder_below(name.as_ref())
         .map_err(|why| Untrustable::new(name, why))?;
@@ -206,12 +206,12 @@ fn open(above: &OpenFolder, name: &str, at: &str) -> Result<Option<OpenFolder>, 
 }
 
 #[derive(Default)]
-struct Walk {
+struct ProjectScan {
     snapshot: Snapshot,
     bytes: u64,
 }
 
-impl Walk {
+impl ProjectScan {
     fn config(&mut self, planck: &OpenFolder) -> Result<(), Untrustable> {
         let refused = |why| Untrustable::new(CONFIG, why);
         if let Some(content) = planck

@@ -20,7 +20,7 @@ use planck_common::wait::ChangeKind;
 
 use super::{
     GIT, fixed, git, has_end,
-    root::{FOLDER, Root, Seen, names_in, read},
+    root::{FOLDER, Root, SeenEntries, names_in, read},
 };
 
 /// The maximum number of entries below one protected name that are compared. A name with more counts
@@ -56,7 +56,7 @@ enum NameState {
 impl Baseline {
     /// Looks at the protected names of a root. This function reads files, so it may block. Also
     /// returns the entries at which it looked, if they can tell later that nothing has changed.
-    pub fn take(root: &Path) -> io::Result<(Self, Option<Seen>)> {
+    pub fn take(root: &Path) -> io::Result<(Self, Option<SeenEntries>)> {
         let root = Root::open(root)?;
         let found = git::places(&root);
         let mut names = candidates(&root)?;
@@ -130,7 +130,7 @@ fn candidates(root: &Root) -> nix::Result<BTreeSet<PathBuf>> {
 
 /// Returns the state of a name, or `None` if it does not exist.
 fn state_of(root: &Root, name: &Path) -> Option<NameState> {
-    let mut walk = Walk {
+    let mut walk = BaselineScan {
         root,
         digest: Sha256::new(),
         entries: MOST_ENTRIES,
@@ -158,7 +158,7 @@ fn identity_of(root: &Root, name: &str) -> Option<NameState> {
 }
 
 /// A walk through an entry and everything below it.
-struct Walk<'a> {
+struct BaselineScan<'a> {
     root: &'a Root,
     digest: Sha256,
     /// The numbers of entries and of bytes of content that may still follow.
@@ -166,7 +166,7 @@ struct Walk<'a> {
     content: u64,
 }
 
-impl Walk<'_> {
+impl BaselineScan<'_> {
     /// Adds an entry and all entries below it to the digest, in the order of their names. `path` is
     /// the entry's path below the root.
     fn entry(&mut self, folder: &OwnedFd, name: &OsStr, path: &Path) -> nix::Result<()> {

@@ -16,13 +16,13 @@ use planck_host::environment;
 use super::{SandboxSettings, Scratch, system};
 
 #[derive(Debug, Default)]
-pub(super) struct Admitted {
+pub(super) struct AdmittedPaths {
     pub readable: Vec<PathBuf>,
     variables: Vec<(OsString, OsString)>,
     _identity: Option<GitIdentity>,
 }
 
-impl Admitted {
+impl AdmittedPaths {
     pub async fn of(settings: &SandboxSettings) -> Self {
         let identity = GitIdentity::of_user().await;
         let file = identity.as_ref().map(GitIdentity::file);

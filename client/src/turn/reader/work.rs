@@ -16,7 +16,7 @@ use crate::turn::{TurnEvent, Until, workers::tells_of_worker};
 
 /// The reading of all turns that belong to the work of a prompt.
 #[derive(Debug, Default)]
-pub(super) struct Work {
+pub(super) struct WorkTurns {
     pub(super) trace: Trace,
     pub(super) prompt: Option<InputId>,
     /// The number of the latest turn.
@@ -33,9 +33,9 @@ impl TurnReader {
     pub fn until(mut self, until: Until) -> Self {
         self.work = match until {
             Until::Turn => None,
-            Until::Work => Some(Work {
+            Until::Work => Some(WorkTurns {
                 prompt: self.choice.input().cloned(),
-                ..Work::default()
+                ..WorkTurns::default()
             }),
         };
         self
@@ -125,7 +125,7 @@ impl TurnReader {
     pub(super) fn end(&mut self, end: TurnEvent, out: &mut Vec<TurnEvent>) {
         self.steps.end(out);
         let is_alone = !self.workers.has_others(&self.agent);
-        let may_go_on = |work: &&mut Work| work.prompt.is_some() && work.trace.has_sent();
+        let may_go_on = |work: &&mut WorkTurns| work.prompt.is_some() && work.trace.has_sent();
         let work = self.work.as_mut().filter(|_| !is_alone);
         match (work.filter(may_go_on), self.phase) {
             (Some(work), TurnPhase::Running { first, .. }) => {

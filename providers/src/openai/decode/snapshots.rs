@@ -7,7 +7,7 @@ use super::{ChatDelta, ChatReply, calls::CallPiece};
 use crate::{
     answer_bounds::over,
     decode::garbled,
-    lenient::{Arguments, ContentPiece, LenientWord},
+    lenient::{CallArguments, ContentPiece, LenientWord},
     openai::reasoning::ReasoningMember,
 };
 
@@ -163,7 +163,7 @@ impl ChatReply {
 }
 
 fn json(call: &CallPiece) -> &str {
-    call.args.as_ref().map_or("", Arguments::json)
+    call.args.as_ref().map_or("", CallArguments::json)
 }
 
 /// Splits the content of a message into its text and its thoughts.

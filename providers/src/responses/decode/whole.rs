@@ -6,10 +6,10 @@ use super::{super::sealed, ItemParts, OpenItem, ResponsesReply};
 use crate::{
     answer_bounds::MOST_PARTS,
     decode::PartKind,
-    lenient::{Arguments, arguments},
+    lenient::{CallArguments, arguments},
     responses::{
         MessagePhase, SealedReasoning,
-        decode::{EventContent, OutputItem},
+        decode::{EventContent, ResponseItem},
     },
 };
 
@@ -18,7 +18,7 @@ impl ResponsesReply {
     pub(super) fn done(
         &mut self,
         index: Option<usize>,
-        item: OutputItem,
+        item: ResponseItem,
         chunks: &mut Vec<Chunk>,
     ) -> Result<(), Failure> {
         let Some(kind) = item.kind() else {
@@ -39,7 +39,7 @@ impl ResponsesReply {
         Ok(())
     }
 
-    pub(super) fn end_message(&mut self, at: usize, item: OutputItem, chunks: &mut Vec<Chunk>) {
+    pub(super) fn end_message(&mut self, at: usize, item: ResponseItem, chunks: &mut Vec<Chunk>) {
         // An answer with more parts is refused.
         let contents = item.content.into_iter().flatten().take(MOST_PARTS + 1);
         for (piece, content) in contents.enumerate() {
@@ -73,7 +73,7 @@ impl ResponsesReply {
         }
     }
 
-    pub(super) fn end_reasoning(&mut self, at: usize, item: OutputItem, chunks: &mut Vec<Chunk>) {
+    pub(super) fn end_reasoning(&mut self, at: usize, item: ResponseItem, chunks: &mut Vec<Chunk>) {
         let Some(OpenItem {
             place:
                 ItemParts::Reasoning {
@@ -113,7 +113,7 @@ impl ResponsesReply {
         }
     }
 
-    pub(super) fn end_call(&mut self, at: usize, item: &OutputItem, chunks: &mut Vec<Chunk>) {
+    pub(super) fn end_call(&mut self, at: usize, item: &ResponseItem, chunks: &mut Vec<Chunk>) {
         let Some(OpenItem {
             place: ItemParts::Call { part, has_args },
             ..
@@ -123,8 +123,8 @@ impl ResponsesReply {
         };
         if !std::mem::replace(has_args, true) {
             let json = match item.arguments.as_deref().map(arguments) {
-                Some(Arguments::Text(text)) => text,
-                Some(Arguments::Json(json)) => {
+                Some(CallArguments::Text(text)) => text,
+                Some(CallArguments::Json(json)) => {
                     self.deviations
                         .push("it sent arguments as JSON where text that holds JSON was due");
                     json
