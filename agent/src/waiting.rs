@@ -1,5 +1,5 @@
-//! Calls that wait: for a person who allows them, for a person who answers the model's question, or
-//! for the client that runs the tool itself.
+//! Calls that wait: for a person who allows them, answers the model's question or decides about changes
+//! of protected files, or for the client that runs the tool itself.
 
 mod events;
 

@@ -1,4 +1,5 @@
-//! Commands about sessions. A session is identified by its id or its name.
+//! The commands about sessions, agents, the cluster and waits as typed calls. A session is identified
+//! by its id or its name.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The wire format of Anthropic's Messages API, version 2023-06-01.
+//! The wire format of Anthropic's Messages API, version 2023-06-01: the addresses of requests, and the
+//! encoding of a conversation.
 
 mod decode;
 

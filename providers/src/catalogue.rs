@@ -1,5 +1,6 @@
 //! The facts about models. They come from a table that is part of the binary or that the user
-//! names, and from the entries that the configuration adds or overrides.
+//! names, and from the entries that the configuration adds or overrides. This module also parses such
+//! a table.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

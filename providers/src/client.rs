@@ -1,5 +1,6 @@
 //! The HTTP clients of a runtime. A pooled connection depends on the runtime that opened it, so
-//! each runtime has its own clients.
+//! each runtime has its own clients. This module also sets up their TLS, and detects whether a request
+//! opened a connection.
 
 use std::{
     cell::Cell,

@@ -1,5 +1,5 @@
-//! The code that the encoders of all providers share. It writes JSON into byte buffers and selects
-//! the parts of a message that a model sees.
+//! The code that the encoders of all providers share. It reads the options of a member, writes JSON
+//! into byte buffers and selects the parts of a message that a model sees.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,5 @@
-//! The wire format of Google's Gemini API, v1beta.
+//! The wire format of Google's Gemini API, v1beta: the addresses of requests, and the encoding of a
+//! conversation.
 
 mod decode;
 mod schema;

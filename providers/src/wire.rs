@@ -1,5 +1,6 @@
 //! The trait of wire formats: the address of a request, its encoding, and the decoding of its
-//! answer.
+//! answer. A format needs facts about the endpoint: how its server deviates from the vendor, and the
+//! label of its opaque tokens.
 
 use reqwest::{
     Url,

@@ -1,4 +1,5 @@
-//! Reads the columns of rows by name. Both stores read rows with it, so they accept the same values.
+//! Reads the columns of rows by name, and converts rows to the types of this crate. Both stores read
+//! rows with it, so they accept the same values.
 
 use std::{fmt::Display, path::Path, str::FromStr};
 

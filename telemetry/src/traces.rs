@@ -1,4 +1,4 @@
-//! Sends spans to a collector by OTLP over HTTP.
+//! Sends spans to a collector by OTLP over HTTP, and continues a trace across requests.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

@@ -1,5 +1,5 @@
 //! Skills are instructions that an agent loads when it needs them. Each is a file
-//! `<dir>/<name>/SKILL.md`.
+//! `<dir>/<name>/SKILL.md`. An agent finds and reads them with two tools.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,5 @@
-//! This node's own record, and when the node writes and reads it.
+//! What a node knows about itself: its own record, its link to NATS, its proofs of life, and whether it
+//! is suspended.
 
 use std::{collections::VecDeque, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What a node knows about a peer.
+//! What a node knows about a peer, and whether the peer's heartbeats are its own.
 
 use std::{ops::Bound, time::Duration};
 

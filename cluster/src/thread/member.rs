@@ -1,5 +1,5 @@
 //! The loop of the membership thread. It passes each input to the state machine with the current
-//! time.
+//! time, and performs the effects.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,5 @@
-//! Commands about sessions: start, list, read, change and end them.
+//! Commands about sessions: start, list, read, change and end them, answer their waits, and ask what
+//! has become of a prompt.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};

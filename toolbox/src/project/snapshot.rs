@@ -1,4 +1,5 @@
-//! The contents of a project's `.planck/` at one time.
+//! The contents of a project's `.planck/`, and of its skills for other programs, at one time, and how
+//! they are read.
 
 use std::{collections::BTreeMap, ffi::OsStr, fmt, path::Path};
 

@@ -1,5 +1,5 @@
 //! The limits of one tool call. The kernel enforces some of them for each process. The reaper
-//! enforces those that concern all processes of a call together (`watch.rs`).
+//! enforces those that concern all processes of a call together.
 
 use std::{
     collections::HashSet,
