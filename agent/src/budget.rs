@@ -1,19 +1,21 @@
 //! Limits that ask: the turn waits until a person raises the limit or ends the turn.
 
+use serde_json::{json, value::to_raw_value};
+
 use planck_common::{
     CallId,
     event::Event,
     spec::{AgentLimits, OnLimit},
     wait::{WaitAnswer, WaitDecision, WaitKind, WaitOpened},
 };
-use serde_json::{json, value::to_raw_value};
 
 use super::{
-    Agent, Effect, StepEffects, digest,
+    Agent, Effect, StepEffects,
     phase::{LimitWait, Phase, Turn, TurnActivity, TurnEnding},
     saves::Rows,
     waiting::{closed, withdrawn},
 };
+use crate::waiting::digest_of_call;
 
 /// The part of a call's place that no call of an answer has. It stands for a limit.
 const NO_PART: usize = usize::MAX;
@@ -83,7 +85,7 @@ impl Agent {
             call_id: None,
             kind: WaitKind::Budget,
             title: format!("{limit} is reached: {used} of {max}"),
-            digest: digest::of_call("limit", limit, &request.to_string()),
+            digest: digest_of_call("limit", limit, &request.to_string()),
             request: to_raw_value(&request).unwrap_or_default(),
             options: None,
             schema: to_raw_value(&schema).ok(),

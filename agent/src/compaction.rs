@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     compact::{Cut, Line, Material, Replacement},
-    nul,
+    storable,
 };
 
 impl Agent {
@@ -100,7 +100,7 @@ impl Agent {
                 },
                 Some(material),
             ) => {
-                let text = nul::replaced(text);
+                let text = storable::text(text);
                 let answer = material.check(&text, keep_from);
                 let tokens = answer
                     .as_ref()

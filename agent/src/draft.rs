@@ -2,15 +2,16 @@
 
 use std::{borrow::Cow, collections::HashSet};
 
+use serde_json::value::RawValue;
+
 use planck_common::{
     CallId,
     command::RunningPart,
     event::{Delta, EventKind},
     message::{MessageBody, MessageMetadata, MessageRole, Part},
 };
-use serde_json::value::RawValue;
 
-use crate::{model::Chunk, nul};
+use crate::{model::Chunk, storable};
 
 #[derive(Debug, Default)]
 pub(super) struct Draft {
@@ -20,7 +21,7 @@ pub(super) struct Draft {
 #[derive(Debug)]
 struct DraftPiece {
     part: usize,
-    kind: PieceKind,
+    kind: DraftKind,
     /// The part's text: a text, a thought, a ciphertext, or a call's arguments.
     text: String,
     /// The number of Unicode scalar values in `text`.
@@ -29,7 +30,7 @@ struct DraftPiece {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum PieceKind {
+enum DraftKind {
     Text,
     Thinking,
     Redacted,
@@ -56,18 +57,18 @@ impl Draft {
         match without_nul(chunk) {
             Chunk::Text { part, text } => Some((
                 EventKind::TextDelta,
-                self.extend(part, PieceKind::Text, text),
+                self.extend(part, DraftKind::Text, text),
             )),
             Chunk::Thinking { part, text } => Some((
                 EventKind::ThinkingDelta,
-                self.extend(part, PieceKind::Thinking, text),
+                self.extend(part, DraftKind::Thinking, text),
             )),
             Chunk::Redacted { part, data } => {
-                self.extend(part, PieceKind::Redacted, data);
+                self.extend(part, DraftKind::Redacted, data);
                 None
             }
             Chunk::Call { part, id, name } => {
-                let kind = PieceKind::Call { id, name };
+                let kind = DraftKind::Call { id, name };
                 match self
                     .pieces
                     .iter_mut()
@@ -95,7 +96,7 @@ impl Draft {
         }
     }
 
-    fn extend(&mut self, part: usize, kind: PieceKind, text: String) -> Delta {
+    fn extend(&mut self, part: usize, kind: DraftKind, text: String) -> Delta {
         let fits = |piece: &DraftPiece| piece.part == part && piece.kind == kind;
         let at = self
             .pieces
@@ -122,7 +123,7 @@ impl Draft {
             Some(piece) => piece.signature = Some(signature),
             None => self.pieces.push(DraftPiece {
                 signature: Some(signature),
-                ..DraftPiece::new(part, PieceKind::Thinking)
+                ..DraftPiece::new(part, DraftKind::Thinking)
             }),
         }
     }
@@ -145,14 +146,14 @@ impl Draft {
     /// that the provider accepts back. Returns `None` if the reply has no text.
     pub(super) fn partial(self) -> Option<MessageBody> {
         let kept = |piece: &DraftPiece| match piece.kind {
-            PieceKind::Text => !piece.text.is_empty(),
-            PieceKind::Thinking | PieceKind::Redacted => {
-                piece.signature.is_some() || piece.kind == PieceKind::Redacted
+            DraftKind::Text => !piece.text.is_empty(),
+            DraftKind::Thinking | DraftKind::Redacted => {
+                piece.signature.is_some() || piece.kind == DraftKind::Redacted
             }
-            PieceKind::Call { .. } => false,
+            DraftKind::Call { .. } => false,
         };
         let pieces: Vec<DraftPiece> = self.pieces.into_iter().filter(kept).collect();
-        if !pieces.iter().any(|piece| piece.kind == PieceKind::Text) {
+        if !pieces.iter().any(|piece| piece.kind == DraftKind::Text) {
             return None;
         }
         let content = pieces
@@ -178,7 +179,7 @@ impl Draft {
 }
 
 impl DraftPiece {
-    fn new(part: usize, kind: PieceKind) -> Self {
+    fn new(part: usize, kind: DraftKind) -> Self {
         Self {
             part,
             kind,
@@ -199,7 +200,7 @@ impl DraftPiece {
     fn says_something(&self) -> bool {
         !self.text.is_empty()
             || self.signature.is_some()
-            || matches!(self.kind, PieceKind::Call { .. })
+            || matches!(self.kind, DraftKind::Call { .. })
     }
 
     fn into_part(self, taken: &mut HashSet<String>, call_id: &impl Fn(usize) -> CallId) -> Part {
@@ -212,18 +213,18 @@ impl DraftPiece {
         } = self;
         text.shrink_to_fit();
         match kind {
-            PieceKind::Text => Part::Text { text, signature },
-            PieceKind::Thinking => Part::Thinking {
+            DraftKind::Text => Part::Text { text, signature },
+            DraftKind::Thinking => Part::Thinking {
                 text,
                 signature,
                 redacted: false,
             },
-            PieceKind::Redacted => Part::Thinking {
+            DraftKind::Redacted => Part::Thinking {
                 text: String::new(),
                 signature: Some(text),
                 redacted: true,
             },
-            PieceKind::Call { id, name } => {
+            DraftKind::Call { id, name } => {
                 let call_id = call_id(part);
                 let (args, invalid) = parse_args(text);
                 let id = unique(
@@ -259,27 +260,27 @@ impl DraftPiece {
             ..
         } = self;
         match kind {
-            PieceKind::Text => Some(Part::Text { text, signature }),
-            PieceKind::Thinking => Some(Part::Thinking {
+            DraftKind::Text => Some(Part::Text { text, signature }),
+            DraftKind::Thinking => Some(Part::Thinking {
                 text,
                 signature,
                 redacted: false,
             }),
-            PieceKind::Redacted => Some(Part::Thinking {
+            DraftKind::Redacted => Some(Part::Thinking {
                 text: String::new(),
                 signature: Some(text),
                 redacted: true,
             }),
-            PieceKind::Call { .. } => None,
+            DraftKind::Call { .. } => None,
         }
     }
 
     fn running(&self) -> RunningPart {
         let (r#type, text) = match &self.kind {
-            PieceKind::Text => ("text", self.text.clone()),
-            PieceKind::Thinking => ("thinking", self.text.clone()),
-            PieceKind::Redacted => ("thinking", String::new()),
-            PieceKind::Call { name, .. } => ("tool_call", name.clone()),
+            DraftKind::Text => ("text", self.text.clone()),
+            DraftKind::Thinking => ("thinking", self.text.clone()),
+            DraftKind::Redacted => ("thinking", String::new()),
+            DraftKind::Call { name, .. } => ("tool_call", name.clone()),
         };
         RunningPart {
             part: self.part,
@@ -293,28 +294,28 @@ fn without_nul(chunk: Chunk) -> Chunk {
     match chunk {
         Chunk::Text { part, text } => Chunk::Text {
             part,
-            text: nul::replaced(text),
+            text: storable::text(text),
         },
         Chunk::Thinking { part, text } => Chunk::Thinking {
             part,
-            text: nul::replaced(text),
+            text: storable::text(text),
         },
         Chunk::Redacted { part, data } => Chunk::Redacted {
             part,
-            data: nul::replaced(data),
+            data: storable::text(data),
         },
         Chunk::Call { part, id, name } => Chunk::Call {
             part,
-            id: nul::replaced(id),
-            name: nul::replaced(name),
+            id: storable::text(id),
+            name: storable::text(name),
         },
         Chunk::Args { part, json } => Chunk::Args {
             part,
-            json: nul::replaced(json),
+            json: storable::text(json),
         },
         Chunk::Signature { part, signature } => Chunk::Signature {
             part,
-            signature: nul::replaced(signature),
+            signature: storable::text(signature),
         },
     }
 }
@@ -326,7 +327,7 @@ fn parse_args(text: String) -> (Box<RawValue>, Option<String>) {
         return (empty_object(), None);
     }
     // An escape may be split over several chunks, so the search covers the whole text.
-    let text = match nul::replaced_in_json(text.as_bytes()) {
+    let text = match storable::json(text.as_bytes()) {
         Cow::Borrowed(_) => text,
         Cow::Owned(clean) => String::from_utf8(clean).unwrap_or(text),
     };

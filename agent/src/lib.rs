@@ -7,61 +7,63 @@
 
 #![forbid(unsafe_code)]
 
-pub mod model;
-pub mod nul;
-pub mod outcome;
-
-pub mod absent_tool;
-
-pub mod compact;
-
-pub mod effect;
-pub mod inbox;
-pub mod input;
-pub mod permission;
-pub mod setup;
-
-mod phase;
-
-mod digest;
-mod draft;
-mod guard;
-mod round;
-mod speech;
-mod transcript;
-
-mod saves;
-
-mod admission;
 mod answer;
 mod budget;
-mod calls;
 mod commands;
+pub mod compact;
 mod compaction;
+mod draft;
+pub mod effect;
+mod guard;
+pub mod inbox;
+pub mod input;
+pub mod model;
+pub mod outcome;
+pub mod permission;
+mod phase;
 mod request;
 mod restore;
-mod state;
+mod round;
+mod saves;
+pub mod setup;
+mod speech;
+pub mod storable;
+mod transcript;
 mod turn;
 mod waiting;
 
-use std::collections::{BTreeSet, VecDeque};
-
-use planck_common::{
-    AgentId, InputId, SessionId, Timestamp, envelope::EventPlace, event::Event,
-    spec::SessionLimits, usage::Usage,
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
 };
 
-pub use effect::{Effect, Entry, Mark, Save};
-pub use inbox::{InputOutcome, NewInput, StoredInput};
-pub use input::{Command, Input};
-pub use restore::Unreadable;
-pub use setup::{ArgumentCheck, LogRow, Memory, OpenTurn, Settings, Setup, Unstorable};
+use planck_common::{
+    AgentId, CallId, InputId, Seq, SessionId, Timestamp,
+    command::{AgentState, Running},
+    envelope::EventPlace,
+    event::Event,
+    spec::{AgentSpec, SessionLimits},
+    usage::Usage,
+};
 
-use inbox::InputQueue;
-use phase::{Phase, Stopping};
-use saves::Pending;
-use setup::AgentConfig;
-use transcript::Transcript;
+use self::{
+    compact::Line,
+    inbox::InputQueue,
+    model::{ModelCard, ToolSpec},
+    phase::{Phase, Stopping, TurnActivity},
+    round::Round,
+    saves::PendingSave,
+    setup::AgentConfig,
+    transcript::Transcript,
+};
+
+pub use self::{
+    effect::{Effect, Entry, Mark, Save},
+    inbox::{InputOutcome, NewInput, StoredInput},
+    input::{Command, Input},
+    restore::Unreadable,
+    setup::{ArgumentCheck, LogRow, Memory, OpenTurn, Settings, Setup, Unstorable},
+};
 
 /// The number that matches a reply to its effect. The loop drops a reply with a ticket that it no
 /// longer awaits.
@@ -78,7 +80,7 @@ pub struct Agent {
     phase: Phase,
     transcript: Transcript,
     inbox: InputQueue,
-    saves: VecDeque<Pending>,
+    saves: VecDeque<PendingSave>,
     totals: Totals,
     counters: Counters,
     deferred: Deferred,
@@ -242,6 +244,120 @@ impl StepEffects {
         if !inputs.is_empty() {
             self.act(Effect::Settled { inputs });
         }
+    }
+}
+
+// Access to an agent's state for the code that runs the agent.
+
+impl Agent {
+    pub fn spec(&self) -> &AgentSpec {
+        &self.config.spec
+    }
+
+    pub fn card(&self) -> &ModelCard {
+        &self.config.card
+    }
+
+    /// Returns the tools, sorted by name.
+    pub fn tools(&self) -> &Arc<[ToolSpec]> {
+        &self.config.tools
+    }
+
+    /// Returns the messages that the model sees, in order.
+    pub fn context(&self) -> &[Line] {
+        self.transcript.lines()
+    }
+
+    /// Returns a number that changes with every change to the messages, the system prompt or the
+    /// tools, except when messages are appended.
+    pub fn version(&self) -> u64 {
+        self.transcript.version()
+    }
+
+    pub fn state(&self) -> AgentState {
+        self.phase.state()
+    }
+
+    /// Returns whether the turn is ending and waits for cancelled tool calls to return.
+    pub fn is_winding_down(&self) -> bool {
+        matches!(&self.phase, Phase::Working(_, activity) if activity.is_winding_down())
+    }
+
+    /// Returns whether the agent has no turn, no pending save and no waiting input.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Idle) && self.saves.is_empty() && self.inbox.len() == 0
+    }
+
+    /// Returns the ids of the waits for answers from outside.
+    pub fn waits(&self) -> Vec<CallId> {
+        let Phase::Working(_, activity) = &self.phase else {
+            return Vec::new();
+        };
+        let calls = activity.round().into_iter().flat_map(Round::waits);
+        let limit = activity.limit_wait().map(|wait| wait.id.clone());
+        calls
+            .map(|(_, wait)| wait.id.clone())
+            .chain(limit)
+            .collect()
+    }
+
+    /// Returns whether the agent does nothing but wait for answers from outside, and would lose
+    /// nothing if it were loaded again.
+    pub fn is_waiting(&self) -> bool {
+        let is_postponed = self.deferred.checkpoint.is_some();
+        self.phase.state() == AgentState::Waiting && self.saves.is_empty() && !is_postponed
+    }
+
+    /// Returns the tokens and the cost that the agent has used in total.
+    pub fn totals(&self) -> Usage {
+        self.totals.agent
+    }
+
+    pub fn turn(&self) -> u32 {
+        self.counters.turn
+    }
+
+    pub fn request(&self) -> u32 {
+        self.counters.request
+    }
+
+    /// Returns the id of the agent's latest message.
+    pub fn last_message(&self) -> Seq {
+        self.transcript.last_id()
+    }
+
+    pub fn context_tokens(&self) -> u64 {
+        self.transcript.tokens()
+    }
+
+    /// Returns the number of inputs that wait.
+    pub fn queued(&self) -> usize {
+        self.inbox.len()
+    }
+
+    /// Returns the running turn with the parts of its reply so far or its running calls, or `None`
+    /// between turns.
+    pub fn snapshot(&self, now: Timestamp) -> Option<Running> {
+        let Phase::Working(_, activity) = &self.phase else {
+            return None;
+        };
+        let (parts, tools) = match activity {
+            TurnActivity::Streaming { draft, .. } => (draft.running(), Vec::new()),
+            TurnActivity::UsingTools(round) | TurnActivity::WindingDown { round, .. } => {
+                (Vec::new(), round.snapshot(now))
+            }
+            TurnActivity::Saving
+            | TurnActivity::Retrying { .. }
+            | TurnActivity::Compacting { .. }
+            | TurnActivity::AtLimit(_) => (Vec::new(), Vec::new()),
+        };
+        Some(Running {
+            turn: self.counters.turn,
+            request: self.counters.request,
+            parts,
+            tools,
+            waits: self.waits(),
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use planck_common::{InputId, event::Event, wait::ProtectedChange};
+use planck_common::{InputId, event::Event, similar::did_you_mean, wait::ProtectedChange};
 
 /// The reason for stopping a call if its agent was aborted without a reason.
 pub const ABORTED: &str = "aborted by request";
@@ -84,5 +84,20 @@ impl ToolOutcome {
             CallEnd::Stopped if self.text.is_empty() => Cow::Owned(why_stopped.into()),
             CallEnd::Stopped => Cow::Owned(format!("{why_stopped}\n{}", self.text)),
         }
+    }
+}
+
+// The result of a call of a tool that the agent does not have. It helps the model to choose another
+// one.
+
+/// Returns the result of a call of the tool `name` by an agent that has the tools `there_are`.
+pub fn no_such_tool(name: &str, there_are: &[&str]) -> String {
+    let list = match there_are.is_empty() {
+        true => "you have no tools".to_owned(),
+        false => format!("your tools are: {}", there_are.join(", ")),
+    };
+    match did_you_mean(name, there_are.iter().copied()) {
+        Some(question) => format!("there is no tool `{name}`; {question} {list}"),
+        None => format!("there is no tool `{name}`; {list}"),
     }
 }

@@ -2,25 +2,26 @@
 //! convenience for people, and no wall: they compare texts, and a tool may do more than its
 //! arguments say. The sandbox is the wall.
 
-mod check;
 mod command;
 mod path;
 
 use std::cell::OnceCell;
 
+use serde::Deserialize;
+
 use planck_common::{
     event::{ToolEffect, json},
+    id::is_id,
     permission::{
         PermissionMode, Permissions, Rule, RuleAction, RuleArgument, RuleArguments, SESSION_TOOLS,
     },
 };
 
-use serde::Deserialize;
-
+use self::{
+    command::{CommandPattern, ShellCommand},
+    path::{CallPath, PathPattern, name_fits},
+};
 use crate::model::ToolSpec;
-pub use check::{LONGEST_PATTERN, MOST_RULES, RuleMistake, check};
-use command::{Command, CommandPattern};
-use path::{CallPath, PathPattern, name_fits};
 
 /// The argument with which a call of the tool `bash` asks to leave the sandbox, as a key of its
 /// schema.
@@ -106,16 +107,16 @@ pub fn matches(rule: &Rule, call: &CallFacts<'_>) -> Match {
 pub fn rule_for(call: &CallFacts<'_>) -> Option<Rule> {
     let read = CallArguments::read(call)?;
     let command = match &read.command {
-        Argument::Missing => None,
-        Argument::Unreadable => return None,
-        Argument::Given((text, command)) => {
+        ArgumentValue::Missing => None,
+        ArgumentValue::Unreadable => return None,
+        ArgumentValue::Given((text, command)) => {
             Some(text.clone()).filter(|_| command.is_exact() && !read.elsewhere)
         }
     };
     let path = match &read.path {
-        Argument::Missing => None,
-        Argument::Unreadable => return None,
-        Argument::Given(path) => Some(path.pattern()?),
+        ArgumentValue::Missing => None,
+        ArgumentValue::Unreadable => return None,
+        ArgumentValue::Given(path) => Some(path.pattern()?),
     };
     let rule = Rule {
         tool: Some(call.tool.into()),
@@ -128,7 +129,7 @@ pub fn rule_for(call: &CallFacts<'_>) -> Option<Rule> {
     // A name with a `*` would match other tools too, and a rule for a call with a command that no
     // rule can describe would match every command. Both fail this comparison or the next one.
     let is_narrow = planck_common::id::is_id(call.tool)
-        && rule.command.is_some() == matches!(read.command, Argument::Given(_));
+        && rule.command.is_some() == matches!(read.command, ArgumentValue::Given(_));
     let is_valid = is_narrow && check(std::slice::from_ref(&rule)).is_empty();
     (is_valid && matches(&rule, call) == Match::Yes).then_some(rule)
 }
@@ -141,20 +142,20 @@ struct ReadCall<'a> {
 
 /// The arguments of a call at which rules look.
 struct CallArguments {
-    path: Argument<CallPath>,
+    path: ArgumentValue<CallPath>,
     /// The command, and its text.
-    command: Argument<(String, Command)>,
+    command: ArgumentValue<(String, ShellCommand)>,
     /// The command runs in another directory than the session's, as far as the call says.
     elsewhere: bool,
 }
 
-enum Argument<T> {
+enum ArgumentValue<T> {
     Missing,
     Unreadable,
     Given(T),
 }
 
-impl<T> Argument<T> {
+impl<T> ArgumentValue<T> {
     fn read(value: Option<&RuleArgument>, read: impl FnOnce(&str) -> Option<T>) -> Self {
         match value {
             None => Self::Missing,
@@ -170,16 +171,16 @@ impl CallArguments {
     fn read(call: &CallFacts<'_>) -> Option<Self> {
         let args = RuleArguments::read(call.args)?;
         let path = |text: &str| CallPath::read(text, call.dir);
-        let cwd = Argument::read(args.cwd.as_ref(), path);
+        let cwd = ArgumentValue::read(args.cwd.as_ref(), path);
         Some(Self {
-            path: Argument::read(args.path.as_ref(), path),
-            command: Argument::read(args.command.as_ref(), |text| {
-                Some((text.to_owned(), Command::read(text)))
+            path: ArgumentValue::read(args.path.as_ref(), path),
+            command: ArgumentValue::read(args.command.as_ref(), |text| {
+                Some((text.to_owned(), ShellCommand::read(text)))
             }),
             elsewhere: match cwd {
-                Argument::Missing => false,
-                Argument::Unreadable => true,
-                Argument::Given(cwd) => !cwd.is_dir(),
+                ArgumentValue::Missing => false,
+                ArgumentValue::Unreadable => true,
+                ArgumentValue::Given(cwd) => !cwd.is_dir(),
             },
         })
     }
@@ -187,9 +188,9 @@ impl CallArguments {
     /// Compares the path. A call without one is about no path, so no rule about paths matches.
     fn path_matches(&self, pattern: &str, action: RuleAction) -> Match {
         match (&self.path, PathPattern::parse(pattern)) {
-            (Argument::Missing, _) => Match::No,
-            (Argument::Unreadable, _) | (_, Err(_)) => Match::Unreadable,
-            (Argument::Given(path), Ok(pattern)) => path.matches(&pattern, action),
+            (ArgumentValue::Missing, _) => Match::No,
+            (ArgumentValue::Unreadable, _) | (_, Err(_)) => Match::Unreadable,
+            (ArgumentValue::Given(path), Ok(pattern)) => path.matches(&pattern, action),
         }
     }
 
@@ -197,12 +198,12 @@ impl CallArguments {
     /// `allow` rule matches only in the session's.
     fn command_matches(&self, pattern: &str, action: RuleAction) -> Match {
         match (&self.command, CommandPattern::parse(pattern)) {
-            (Argument::Missing, _) => Match::No,
-            (Argument::Unreadable, _) | (_, Err(_)) => Match::Unreadable,
-            (Argument::Given(_), Ok(_)) if self.elsewhere && action == RuleAction::Allow => {
+            (ArgumentValue::Missing, _) => Match::No,
+            (ArgumentValue::Unreadable, _) | (_, Err(_)) => Match::Unreadable,
+            (ArgumentValue::Given(_), Ok(_)) if self.elsewhere && action == RuleAction::Allow => {
                 Match::No
             }
-            (Argument::Given((_, command)), Ok(pattern)) => command.matches(&pattern, action),
+            (ArgumentValue::Given((_, command)), Ok(pattern)) => command.matches(&pattern, action),
         }
     }
 }
@@ -371,6 +372,98 @@ fn wildcard<P, T>(
         }
     }
     pattern.get(at..).unwrap_or_default().iter().all(is_star)
+}
+
+// Checks rules before they are used.
+
+/// The maximum number of rules of one author.
+pub const MOST_RULES: usize = 200;
+
+/// The maximum length of a pattern in bytes.
+pub const LONGEST_PATTERN: usize = 4_096;
+
+/// A mistake in a list of rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleMistake {
+    /// The position of the rule and the field, such as `[2].path`. Empty for the whole list.
+    pub field: String,
+    pub what: String,
+    pub remedy: &'static str,
+}
+
+type Fault = (&'static str, &'static str);
+
+/// Returns all mistakes in a list of rules.
+pub fn check(rules: &[Rule]) -> Vec<RuleMistake> {
+    let too_many = (rules.len() > MOST_RULES).then(|| RuleMistake {
+        field: String::new(),
+        what: format!("{} rules", rules.len()),
+        remedy: "write at most 200; one rule with `*` can replace several",
+    });
+    let each = rules.iter().take(MOST_RULES).enumerate();
+    too_many
+        .into_iter()
+        .chain(each.flat_map(|(at, rule)| check_rule(at, rule)))
+        .collect()
+}
+
+fn check_rule(at: usize, rule: &Rule) -> impl Iterator<Item = RuleMistake> {
+    let fields = [
+        ("tool", &rule.tool, tool as fn(&str) -> Result<(), Fault>),
+        ("path", &rule.path, |text| {
+            PathPattern::parse(text).map(drop)
+        }),
+        ("command", &rule.command, |text| {
+            CommandPattern::parse(text).map(drop)
+        }),
+        ("sidecar", &rule.sidecar, sidecar),
+    ];
+    fields.into_iter().filter_map(move |(field, text, check)| {
+        let (what, remedy) = length(text.as_deref()?).and_then(check).err()?;
+        Some(RuleMistake {
+            field: format!("[{at}].{field}"),
+            what: what.into(),
+            remedy,
+        })
+    })
+}
+
+fn length(text: &str) -> Result<&str, Fault> {
+    match text.len() {
+        0 => Err(("it is empty", "write a pattern, or leave the field out")),
+        1..=LONGEST_PATTERN => Ok(text),
+        _ => Err(("longer than 4096 bytes", "write a shorter pattern with `*`")),
+    }
+}
+
+fn tool(text: &str) -> Result<(), Fault> {
+    if text.contains("**") {
+        return Err(("`**` is only for paths", "write one `*`"));
+    }
+    let letters = text.replace('*', "");
+    if letters.is_empty() || letters.bytes().all(is_name_byte) {
+        Ok(())
+    } else {
+        Err((
+            "no tool can have this name",
+            "write the tool's name, with `*` for any characters; a sidecar's name belongs into `sidecar`",
+        ))
+    }
+}
+
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
+}
+
+fn sidecar(text: &str) -> Result<(), Fault> {
+    if is_id(text) {
+        Ok(())
+    } else {
+        Err((
+            "no sidecar can have this name",
+            "write the sidecar's whole name, of A-Z a-z 0-9 _ -",
+        ))
+    }
 }
 
 #[cfg(test)]

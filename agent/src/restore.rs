@@ -11,8 +11,7 @@ use planck_common::{
 
 use super::{
     Agent, Effect, LogRow, Memory, NewInput, OpenTurn, Setup, StepEffects, StoredInput, Totals,
-    admission::INTERRUPTED,
-    answer::DEVIATING,
+    answer::{DEVIATING, INTERRUPTED},
     effect::Change,
     phase::{Turn, TurnEnding},
     round::Round,

@@ -31,7 +31,7 @@ pub(super) struct Rows {
 
 /// A save that is not committed yet.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingSave {
     ticket: Ticket,
     messages: Vec<(usize, Arc<MessageBody>)>,
     on_commit: OnCommit,
@@ -215,7 +215,7 @@ impl Agent {
     ) {
         let ticket = self.counters.ticket();
         let messages = std::mem::take(&mut rows.messages);
-        self.saves.push_back(Pending {
+        self.saves.push_back(PendingSave {
             ticket,
             messages,
             on_commit,
@@ -224,7 +224,7 @@ impl Agent {
     }
 
     pub(super) fn saved(&mut self, saved: Saved, step: &mut StepEffects) {
-        let Some(Pending {
+        let Some(PendingSave {
             messages,
             on_commit,
             ..
@@ -259,7 +259,7 @@ impl Agent {
     }
 
     pub(super) fn gone(&mut self, save: Ticket, gone: &[InputId], step: &mut StepEffects) {
-        let Some(Pending { on_commit, .. }) = take(&mut self.saves, save) else {
+        let Some(PendingSave { on_commit, .. }) = take(&mut self.saves, save) else {
             return;
         };
         match on_commit {
@@ -290,7 +290,7 @@ impl Agent {
     }
 }
 
-fn take(saves: &mut VecDeque<Pending>, save: Ticket) -> Option<Pending> {
+fn take(saves: &mut VecDeque<PendingSave>, save: Ticket) -> Option<PendingSave> {
     let at = saves.iter().position(|pending| pending.ticket == save)?;
     saves.remove(at)
 }

@@ -1,28 +1,34 @@
-//! Calls that wait: for a person who allows them, for a person who answers the model's question, or
-//! for the client that runs the tool itself.
+//! Calls that wait: for a person who allows them, answers the model's question or decides about changes
+//! of protected files, or for the client that runs the tool itself.
 
-mod change;
 mod events;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use serde::Serialize;
+use serde_json::{Value, value::RawValue};
+use sha2::{Digest, Sha256};
 
 use planck_common::{
     CallId, Timestamp,
     event::{Event, ToolEffect},
     permission::RuleAction,
-    wait::{WaitAnswer, WaitClosed, WaitDecision, WaitKind, WaitOpened},
+    wait::{ProtectedChange, WaitAnswer, WaitClosed, WaitDecision, WaitKind, WaitOpened},
 };
-use serde_json::value::RawValue;
 
-use super::{
-    Agent, Effect, StepEffects,
-    admission::{DENIED, denied},
-    digest,
+use self::events::{one_line, raw};
+use crate::{
+    Agent, Effect, StepEffects, Ticket,
+    answer::{DENIED, denied},
     effect::ToolRun,
+    outcome::{ABORTED, CallEnd, ToolOutcome},
     permission,
-    phase::{Turn, TurnActivity},
-    round::{Call, KeptResult, OpenWait, Round},
+    phase::{Turn, TurnActivity, TurnEnding},
+    round::{Call, CallNames, KeptResult, OpenWait, Round, remarked},
     saves::Rows,
 };
-pub(super) use events::{closed, withdrawn};
+
+pub(super) use self::events::{closed, withdrawn};
 
 /// What an answer makes of a call.
 enum Decided {
@@ -62,7 +68,7 @@ impl Agent {
         let is_kept = wait.kind != WaitKind::Change || answer.decision == WaitDecision::Allow;
         let run = self.settle_wait(call, wait, answer, &mut rows, step);
         if !is_kept {
-            let (why, ending) = change::not_kept();
+            let (why, ending) = not_kept();
             return self.wind_down(turn, round, rows, why, ending, step);
         }
         self.run(turn, round, run.into_iter().collect(), rows, step);
@@ -123,7 +129,7 @@ impl Agent {
     ) -> Option<WaitOpened> {
         let tool = self.config.tool(&call.names.name)?;
         let is_allowed = wait.kind == WaitKind::Approval && answer.decision == WaitDecision::Allow;
-        let now = digest::of_call(&tool.name, &tool.description, call.args.get());
+        let now = digest_of_call(&tool.name, &tool.description, call.args.get());
         if !is_allowed || now == wait.digest {
             return None;
         }
@@ -135,7 +141,7 @@ impl Agent {
     fn meaning(&self, call: &Call, wait: &OpenWait, answer: &WaitAnswer) -> Decided {
         let error = |text: String| Decided::End { text, error: true };
         if wait.kind == WaitKind::Change {
-            return change::meaning(call, wait, answer);
+            return meaning_of_change(call, wait, answer);
         }
         match answer.decision {
             WaitDecision::Allow if wait.kind == WaitKind::Approval => {
@@ -243,4 +249,218 @@ pub(super) fn withdraw(call: &mut Call, wait: OpenWait, why: &str, rows: &mut Ro
 fn text_of(value: Option<&RawValue>) -> String {
     let value = value.map_or("", RawValue::get);
     serde_json::from_str(value).unwrap_or_else(|_| value.to_owned())
+}
+
+// Calls that wait until a person has decided about changes of protected files: a call that made
+// such changes, and a call that did not run because changes by another one are undecided.
+
+/// Why the calls of a turn are cancelled if a person does not keep its changes.
+const NOT_KEPT: &str = "a person did not keep the changes of protected files";
+
+/// The `request` of a wait about changes.
+#[derive(Serialize)]
+struct AskedChanges<'a> {
+    tool: &'a str,
+    /// The calls that made the changes.
+    calls: BTreeSet<&'a CallId>,
+    changes: &'a [ProtectedChange],
+    /// Absent if the call did not run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'a KeptResult>,
+}
+
+impl Agent {
+    /// Lets a running call wait whose outcome has changes of protected files.
+    pub(crate) fn ask_about_changes(
+        &mut self,
+        (mut turn, mut round): (Box<Turn>, Round),
+        ticket: Ticket,
+        outcome: ToolOutcome,
+        elapsed: Duration,
+        step: &mut StepEffects,
+    ) {
+        let mut rows = Rows::at(self.place(step.now));
+        outcome.events.iter().for_each(|event| rows.event(event));
+        let result = (outcome.end != CallEnd::NotRun).then(|| KeptResult {
+            text: outcome.text_for_model(ABORTED).into_owned(),
+            error: outcome.is_error(),
+            duration_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+        });
+        turn.responded.extend(outcome.responded);
+        if let Some(call) = round.running_call(ticket) {
+            let opened = self.change_question(&call.names, &outcome.changes, result.as_ref(), step);
+            call.wait(&opened);
+            rows.event(&Event::WaitOpened(opened));
+        }
+        self.run(turn, round, Vec::new(), rows, step);
+    }
+
+    fn change_question(
+        &self,
+        call: &CallNames,
+        changes: &[ProtectedChange],
+        result: Option<&KeptResult>,
+        step: &StepEffects,
+    ) -> WaitOpened {
+        let request = raw(&AskedChanges {
+            tool: &call.name,
+            calls: changes.iter().map(|change| &change.call).collect(),
+            changes,
+            result,
+        });
+        let paths: Vec<&str> = changes.iter().map(|change| &*change.path).collect();
+        let (tool, paths) = (&call.name, paths.join(", "));
+        let title = match result {
+            Some(_) => format!("{tool} changed protected files: {paths}"),
+            None => format!("{tool} has to wait, because protected files were changed: {paths}"),
+        };
+        WaitOpened {
+            id: call.call_id.change_wait(),
+            call_id: Some(call.call_id.clone()),
+            kind: WaitKind::Change,
+            title: one_line(&title),
+            digest: digest_of_call(tool, "change", request.get()),
+            request,
+            options: None,
+            schema: None,
+            rule: None,
+            expires_at: self.expiry(step.now),
+        }
+    }
+}
+
+/// Returns what an answer makes of a call that waits because of changes.
+fn meaning_of_change(call: &Call, wait: &OpenWait, answer: &WaitAnswer) -> Decided {
+    match (answer.decision, &wait.result) {
+        (WaitDecision::Allow, Some(KeptResult { text, error, .. })) => Decided::End {
+            text: remarked(text.clone(), call.remark.as_deref()),
+            error: *error,
+        },
+        (WaitDecision::Allow, None) => Decided::RunStarted,
+        (_, result) => {
+            let before = result.as_ref().map(|kept| format!("{}\n\n", kept.text));
+            let reason = answer.reason.as_ref().map(|why| format!(": {why}"));
+            let (before, reason) = (before.unwrap_or_default(), reason.unwrap_or_default());
+            Decided::End {
+                text: format!("{before}{NOT_KEPT}{reason}"),
+                error: true,
+            }
+        }
+    }
+}
+
+/// Returns why the calls of a turn are cancelled, and how the turn ends, if a person does not keep
+/// the changes.
+fn not_kept() -> (&'static str, TurnEnding) {
+    let reason = Some(NOT_KEPT.to_owned());
+    (NOT_KEPT, TurnEnding::Aborted { reason })
+}
+
+// The digest of what a person is asked about: the same request has the same digest, whatever the
+// order of the keys in its arguments.
+
+/// Returns the SHA-256 hash of a call and of its tool's description, in hexadecimal.
+pub(super) fn digest_of_call(tool: &str, description: &str, args: &str) -> String {
+    let mut hash = Sha256::new();
+    hash_text(tool, &mut hash);
+    hash_text(description, &mut hash);
+    match serde_json::from_str(args) {
+        Ok(args) => hash_value(&args, &mut hash),
+        Err(_) => hash_text(args, &mut hash),
+    }
+    let bytes = hash.finalize();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Hashes a text with its length, so that no two lists of texts give the same bytes.
+fn hash_text(text: &str, hash: &mut Sha256) {
+    hash.update((text.len() as u64).to_le_bytes());
+    hash.update(text.as_bytes());
+}
+
+fn hash_value(of: &Value, hash: &mut Sha256) {
+    match of {
+        Value::Null | Value::Bool(_) | Value::Number(_) => hash_text(&of.to_string(), hash),
+        Value::String(string) => {
+            hash.update(b"\"");
+            hash_text(string, hash);
+        }
+        Value::Array(items) => {
+            hash.update(b"[");
+            hash_text(&items.len().to_string(), hash);
+            items.iter().for_each(|item| hash_value(item, hash));
+        }
+        Value::Object(fields) => {
+            let mut sorted: Vec<_> = fields.iter().collect();
+            sorted.sort_by_key(|(key, _)| *key);
+            hash.update(b"{");
+            hash_text(&sorted.len().to_string(), hash);
+            for (key, item) in sorted {
+                hash_text(key, hash);
+                hash_value(item, hash);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_of_keys_does_not_matter_and_everything_else_does() {
+        let digest = digest_of_call(
+            "edit",
+            "Edits a file.",
+            r#"{"a":1,"b":{"c":[1,2],"d":"x"}}"#,
+        );
+        assert_eq!(digest.len(), 64);
+        assert_eq!(
+            digest,
+            digest_of_call(
+                "edit",
+                "Edits a file.",
+                r#"{ "b": {"d":"x","c":[1,2]}, "a": 1 }"#
+            )
+        );
+        for (tool, description, args) in [
+            (
+                "edits",
+                "Edits a file.",
+                r#"{"a":1,"b":{"c":[1,2],"d":"x"}}"#,
+            ),
+            (
+                "edit",
+                "Edits a file!",
+                r#"{"a":1,"b":{"c":[1,2],"d":"x"}}"#,
+            ),
+            (
+                "edit",
+                "Edits a file.",
+                r#"{"a":2,"b":{"c":[1,2],"d":"x"}}"#,
+            ),
+            (
+                "edit",
+                "Edits a file.",
+                r#"{"a":1,"b":{"c":[2,1],"d":"x"}}"#,
+            ),
+            (
+                "edit",
+                "Edits a file.",
+                r#"{"a":"1","b":{"c":[1,2],"d":"x"}}"#,
+            ),
+            (
+                "edit",
+                "Edits a file.",
+                r#"{"a":1,"b":{"c":[1,2],"d":"x"},"e":null}"#,
+            ),
+            ("edit", "Edits a file.", "{broken"),
+        ] {
+            assert_ne!(
+                digest,
+                digest_of_call(tool, description, args),
+                "{tool} {args}"
+            );
+        }
+    }
 }

@@ -28,12 +28,12 @@ const UNIT: usize = 1 << 10;
 
 /// A serialised reply, with the refusal if the reply is one.
 #[derive(Debug)]
-pub struct Reply {
+pub struct EncodedReply {
     pub body: Bytes,
     pub refusal: Option<Refusal>,
 }
 
-impl From<Result<String, Refusal>> for Reply {
+impl From<Result<String, Refusal>> for EncodedReply {
     fn from(result: Result<String, Refusal>) -> Self {
         match result {
             Ok(ok) => Self {
@@ -48,7 +48,7 @@ impl From<Result<String, Refusal>> for Reply {
     }
 }
 
-impl Reply {
+impl EncodedReply {
     /// Returns the reply itself, or a refusal if the reply is larger than `limit` bytes.
     pub fn within(self, limit: usize) -> Self {
         if self.body.len() <= limit {
@@ -94,7 +94,7 @@ impl Answering {
         subject: &str,
         body: Bytes,
         span: Span,
-        reply: impl FnOnce(Reply) -> F + Send + 'static,
+        reply: impl FnOnce(EncodedReply) -> F + Send + 'static,
     ) where
         F: Future<Output = ()> + Send + 'static,
     {

@@ -2,13 +2,10 @@
 //! `planck-node`.
 
 mod connect;
-mod exposure;
 mod link;
 mod records;
-mod replies;
 mod request;
 mod serve;
-mod service;
 mod subscribe;
 
 #[cfg(test)]
@@ -19,23 +16,25 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::BoxStream};
-use planck_common::{
-    AgentId, NodeId, SessionId, server_clock::ServerClock, subject::Address, subject::Prefix,
-};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
 };
 
-pub use connect::{NatsOptions, TlsOptions};
+use planck_common::{
+    AgentId, NodeId, SessionId,
+    server_clock::ServerClock,
+    subject::{Address, Prefix},
+};
 
-pub use self::records::NatsRecords;
-
-use self::link::NatsLink;
+use self::{connect::exposure, link::NatsLink};
 use super::{
     Bus, BusError, CommandHandler, Delivery, Observed, Published, ReplyStream, ServiceGuard,
     publisher::Publisher, records::RecordsError,
 };
+
+pub use self::records::NatsRecords;
+pub use connect::{NatsOptions, TlsOptions};
 
 /// A connection to NATS. Dropping it ends its tasks, so flush first if messages must be written
 /// out.
@@ -84,7 +83,7 @@ impl NatsBus {
     /// Returns a warning if the server accepts clients without credentials and can be reached from
     /// other machines, otherwise `None`.
     pub fn exposure(&self) -> Option<String> {
-        exposure::exposure(
+        exposure(
             &self.link.client.server_info(),
             self.hosts.iter().map(String::as_str),
         )

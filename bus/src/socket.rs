@@ -77,12 +77,12 @@ enum ToClient {
 }
 
 #[derive(Debug)]
-struct Frame<H> {
+struct SocketFrame<H> {
     header: H,
     payload: Bytes,
 }
 
-impl<H> Frame<H> {
+impl<H> SocketFrame<H> {
     /// Returns a frame without a payload.
     fn bare(header: H) -> Self {
         Self {
@@ -92,7 +92,7 @@ impl<H> Frame<H> {
     }
 }
 
-impl<H: Serialize> Frame<H> {
+impl<H: Serialize> SocketFrame<H> {
     async fn write(&self, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         let header = serde_json::to_vec(&self.header)?;
         let length = |part: &[u8]| u32::try_from(part.len()).map_err(io::Error::other);
@@ -103,7 +103,7 @@ impl<H: Serialize> Frame<H> {
     }
 }
 
-impl<H: DeserializeOwned> Frame<H> {
+impl<H: DeserializeOwned> SocketFrame<H> {
     /// Reads a frame. Returns `None` at the end of the stream.
     async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Self>> {
         let header = match from.read_u32().await {
@@ -125,7 +125,7 @@ impl<H: DeserializeOwned> Frame<H> {
 /// Writes frames until their senders are gone.
 async fn write_frames<H: Serialize>(
     to: OwnedWriteHalf,
-    mut frames: mpsc::Receiver<Frame<H>>,
+    mut frames: mpsc::Receiver<SocketFrame<H>>,
 ) -> io::Result<()> {
     let mut to = BufWriter::new(to);
     while let Some(frame) = frames.recv().await {

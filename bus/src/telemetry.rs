@@ -5,7 +5,7 @@ use std::{sync::OnceLock, time::Duration};
 
 use tracing::Span;
 
-static INSTALLED: OnceLock<Box<dyn Telemetry>> = OnceLock::new();
+static INSTALLED: OnceLock<Box<dyn TelemetryHook>> = OnceLock::new();
 
 /// The name of the header that carries a trace, from W3C Trace Context.
 pub const TRACEPARENT: &str = "traceparent";
@@ -13,7 +13,7 @@ pub const TRACEPARENT: &str = "traceparent";
 /// The hook with which a program adds its trace context to requests, creates the spans of commands,
 /// and measures how long publications wait. By default requests carry no trace, and nothing is
 /// measured.
-pub trait Telemetry: Send + Sync {
+pub trait TelemetryHook: Send + Sync {
     /// Returns the trace that a request continues, as the value of the header `traceparent`, or
     /// `None` to send no header. The bus calls this method in the task that makes the request.
     fn traceparent(&self) -> Option<String> {
@@ -36,14 +36,14 @@ pub trait Telemetry: Send + Sync {
 
 struct Nothing;
 
-impl Telemetry for Nothing {}
+impl TelemetryHook for Nothing {}
 
 /// Installs the process's hook. Returns `false`, and changes nothing, if there is one already.
-pub fn install(telemetry: impl Telemetry + 'static) -> bool {
+pub fn install(telemetry: impl TelemetryHook + 'static) -> bool {
     INSTALLED.set(Box::new(telemetry)).is_ok()
 }
 
-pub(crate) fn installed() -> &'static dyn Telemetry {
+pub(crate) fn installed() -> &'static dyn TelemetryHook {
     INSTALLED
         .get()
         .map_or(&Nothing, |telemetry| telemetry.as_ref())

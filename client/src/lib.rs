@@ -4,28 +4,22 @@
 
 mod client;
 mod connect;
-mod error;
 
-mod agents;
-mod cluster;
+mod commands;
 mod outcome;
-mod sessions;
-mod waits;
 
 mod follow;
 mod reader;
 pub mod turn;
 
+pub use self::{client::ClientError, commands::DecisionStream};
 pub use client::Client;
-pub use cluster::Decisions;
 pub use connect::ConnectOptions;
-pub use error::ClientError;
 pub use follow::{Follow, FollowEvent};
 pub use outcome::{AwaitedOutcome, READER_LATE};
-pub use reader::Retracted;
-
 pub use planck_bus as bus;
 pub use planck_common as protocol;
+pub use reader::Retracted;
 
 #[cfg(test)]
 mod tests;

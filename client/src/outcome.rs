@@ -6,14 +6,18 @@ use futures_util::{
     FutureExt as _,
     future::{BoxFuture, Fuse},
 };
+use tokio::time::{Instant, sleep, sleep_until};
+
 use planck_common::{
     InputId, SessionId,
     command::{Outcome, Prompt, ReadOutcome, SessionVerb, WorkState},
 };
-use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    Client, ClientError, client::RetryPolicy, error::FailedTry, sessions::to, turn::TurnReader,
+    Client, ClientError,
+    client::{FailedTry, RetryPolicy},
+    commands::session_address,
+    turn::TurnReader,
 };
 
 /// How long each request waits at a node. A node that dies meanwhile is noticed after this time.
@@ -119,7 +123,7 @@ impl Client {
             prompt_id: prompt.cloned(),
             wait_ms: u64::try_from(wait.as_millis()).ok().filter(|ms| *ms > 0),
         };
-        let to = to(session, SessionVerb::Outcome);
+        let to = session_address(session, SessionVerb::Outcome);
         self.call_that_waits(&to, &read, RetryPolicy::Idempotent, wait)
             .await
     }

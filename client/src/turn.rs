@@ -6,21 +6,15 @@
 //! opens one. [`TurnReader`] does the same without I/O, and [`StepReader`] reads the replies of an
 //! agent in whichever turn.
 
-mod choice;
 mod follow;
 mod reader;
-mod reply;
 mod steps;
-mod trace;
 mod workers;
 
 #[cfg(test)]
 mod tests;
 
-pub use choice::TurnChoice;
-pub use follow::Turn;
-pub use reader::TurnReader;
-pub use steps::StepReader;
+use serde_json::value::RawValue;
 
 use planck_common::{
     AgentId, CallId, Seq,
@@ -28,7 +22,11 @@ use planck_common::{
     usage::Usage,
     wait::{WaitClosed, WaitOpened},
 };
-use serde_json::value::RawValue;
+
+pub use self::reader::TurnChoice;
+pub use follow::Turn;
+pub use reader::TurnReader;
+pub use steps::StepReader;
 
 /// Until when a reader reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -3,34 +3,20 @@
 //! its own link is steady. The caller performs the effects, and calls the state machine again at
 //! `next_wake`.
 
-pub mod effect;
-pub mod input;
-
 mod failure_detector;
-mod link;
 mod own;
 mod peer;
-mod peer_proofs;
-mod proof;
-mod suspension;
-
-#[cfg(test)]
-mod tests;
 
 use std::{collections::BTreeMap, time::Duration};
 
 use planck_common::{
     NodeId,
-    registry::{NodeStanding, Nonce},
+    registry::{NodeRecord, NodeStanding, Nonce},
 };
 
 use self::{
-    link::OwnLink,
-    own::{OwnRecord, OwnRecordState, SelfTrust},
-    peer::{Peer, PeerRecord},
-    peer_proofs::ProofRounds,
-    proof::Proofs,
-    suspension::Suspension,
+    own::{OwnLink, OwnRecord, OwnRecordState, Proofs, SelfTrust, Suspension},
+    peer::{Peer, PeerRecord, ProofRounds},
 };
 use crate::{
     moment::Moment,
@@ -38,11 +24,8 @@ use crate::{
     times::ClusterTimes,
 };
 
-pub use effect::{MembershipEffect, PeerNews, SuspensionCause};
-pub use input::{MembershipInput, ReadSource, Revision, SeenNode};
-
 #[cfg(test)]
-pub(crate) use self::{failure_detector::REGISTRY_FILLS, suspension::SQL_SILENCE};
+pub(crate) use self::{failure_detector::REGISTRY_FILLS, own::SQL_SILENCE};
 
 /// The identity of a node. The nonce is part of each record that the node writes about itself.
 #[derive(Debug, Clone)]
@@ -344,3 +327,201 @@ impl Membership {
 fn just_after(from: Moment, limit: Duration) -> Moment {
     from + limit + Duration::from_millis(1)
 }
+
+// The inputs of a node's membership.
+
+/// A record's revision in the registry. It can fall when the registry loses its latest writes.
+pub type Revision = u64;
+
+/// A node's record as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenNode {
+    pub revision: Revision,
+    pub standing: NodeStanding,
+    pub nonce: Nonce,
+    /// For a dead node, how long it had been silent when an observer declared it dead.
+    pub silent: Option<Duration>,
+}
+
+impl SeenNode {
+    pub fn of(record: &NodeRecord, revision: Revision) -> Self {
+        Self {
+            revision,
+            standing: record.state,
+            nonce: record.nonce.clone(),
+            silent: record
+                .verdict
+                .as_ref()
+                .map(|verdict| Duration::from_millis(verdict.silent_ms)),
+        }
+    }
+}
+
+/// Where a record was read, which determines how far it can be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadSource {
+    /// The leader of the stream. The record is current.
+    Leader,
+    /// A watch, which lags and omits changes. Only a final record is taken from a watch. Another
+    /// record is at most a reason to read from the leader.
+    Watch,
+}
+
+/// An input of the membership, which is an event or the answer to an effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MembershipInput {
+    /// The time that `next_wake` returned has come.
+    Woken,
+    /// A heartbeat of a peer or of this node arrived.
+    Heartbeat {
+        node: NodeId,
+        seq: u64,
+    },
+    /// Answers the `Prove` that was sent at this moment: the proof was accepted.
+    ProofCommitted {
+        sent_at: Moment,
+    },
+    ProofRefused {
+        sent_at: Moment,
+    },
+    ProofUnknown {
+        sent_at: Moment,
+    },
+    /// Answers `Write`: the record was written.
+    Written {
+        revision: Revision,
+        standing: NodeStanding,
+    },
+    /// Answers `Write`: the write was refused, or its outcome is unknown.
+    NotWritten,
+    /// The record of a peer or of this node. `seen` is `None` if there is no record.
+    Record {
+        node: NodeId,
+        seen: Option<SeenNode>,
+        source: ReadSource,
+    },
+    /// Answers `ReadProof` with the revision of the peer's newest proof, or `None` if the peer has
+    /// no proof.
+    Proof {
+        node: NodeId,
+        asked_at: Moment,
+        proof: Option<Revision>,
+    },
+    /// The records of all nodes, from the leader.
+    Records(Vec<(NodeId, SeenNode)>),
+    /// Answers `DeclareDead`: the node was declared dead.
+    DeclaredDead {
+        node: NodeId,
+    },
+    /// Answers `DeclareDead`: the declaration was refused, or its outcome is unknown.
+    NotDeclaredDead {
+        node: NodeId,
+    },
+    /// SQL names a node as the holder of a lease, and this node knows no record of that node.
+    Leaseholder {
+        node: NodeId,
+    },
+    /// Answers `CheckLeases`: SQL answered, and agents whose leases other nodes took were stopped.
+    LeasesChecked {
+        asked_at: Moment,
+    },
+    /// This node opened the registry, which had been created at `at`.
+    RegistryCreated {
+        at: Moment,
+    },
+    /// This node takes no new work from now on.
+    Drain,
+    /// This node leaves the cluster for good.
+    Leave,
+}
+
+// The effects of a node's membership.
+
+/// An action that the caller must perform.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MembershipEffect {
+    /// Publish a heartbeat.
+    Beat {
+        seq: u64,
+    },
+    /// Write a proof of life, on condition that this node's record is at `expects`.
+    Prove {
+        sent_at: Moment,
+        expects: Revision,
+    },
+    /// Write this node's record, on condition that it is at `expects`. If `expects` is `None`,
+    /// there must be neither a final record nor one of this process.
+    Write {
+        standing: NodeStanding,
+        expects: Option<Revision>,
+    },
+    /// Read a node's record from the stream's leader.
+    Read {
+        node: NodeId,
+    },
+    /// Read the revision of a peer's proof from the stream's leader.
+    ReadProof {
+        node: NodeId,
+        asked_at: Moment,
+    },
+    /// Read the records of all nodes from the stream's leader.
+    ReadAll,
+    /// Write one atomic batch: a proof of this node on condition that this node's record is at
+    /// `own`, and the death of `node` on condition that the record of `node` is at `expects`. If
+    /// `expects` is `None`, `node` must have no record.
+    DeclareDead {
+        node: NodeId,
+        expects: Option<Revision>,
+        own: Revision,
+        silent: Duration,
+    },
+    /// Compare the agents on this node with the leases in SQL, and stop the agents whose leases
+    /// other nodes took.
+    CheckLeases {
+        asked_at: Moment,
+    },
+    /// Kill the processes of all tools, because it is unknown whether this node still holds its
+    /// leases.
+    KillTools,
+    /// Begin no model call, tool or work on an input until `Resume`. Running work continues. A new
+    /// node is suspended from the start, without this effect.
+    Suspend {
+        why: SuspensionCause,
+    },
+    Resume,
+    /// Report a change in what is known about a peer.
+    Peer {
+        node: NodeId,
+        news: PeerNews,
+    },
+    /// Stop everything and end the process. This is the last effect.
+    Exit {
+        standing: NodeStanding,
+    },
+}
+
+/// Why a node suspends itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SuspensionCause {
+    /// The node's own heartbeats do not come back.
+    Unheard,
+    /// The registry has accepted no recent proof of the node.
+    Unproven,
+}
+
+/// What became known about a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerNews {
+    /// The peer is silent and therefore suspect.
+    Suspect,
+    /// The peer was suspect, but its heartbeats arrive again.
+    Back,
+    Left,
+    /// The peer is dead. As far as this node knows, its silence began at `quiet_since`.
+    Died {
+        quiet_since: Moment,
+    },
+}
+
+#[cfg(test)]
+mod tests;

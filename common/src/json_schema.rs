@@ -71,10 +71,10 @@ pub fn parse(text: &str) -> Result<(Value, SchemaSize), SchemaFault> {
 
 /// Counts the parts of a schema. Fails if the schema exceeds a limit.
 pub fn measure(schema: &Value) -> Result<SchemaSize, SchemaFault> {
-    let mut whole = Walk::new(schema, Follow::Everything);
+    let mut whole = SchemaWalk::new(schema, FollowedParts::Everything);
     let of_root = whole.visit(schema, 0)?;
     // About one value, every `$ref` is followed as often as it is met, and none may come back.
-    let mut of_value = Walk::new(schema, Follow::SameValue);
+    let mut of_value = SchemaWalk::new(schema, FollowedParts::SameValue);
     for part in &whole.visited {
         of_value.visit(part, 0)?;
     }
@@ -96,14 +96,14 @@ pub fn measure(schema: &Value) -> Result<SchemaSize, SchemaFault> {
 /// Returns a copy of a schema in which no part refers to a part that contains it. The copy fits
 /// more values.
 pub fn without_recursion(schema: &Value) -> Result<Value, SchemaFault> {
-    let mut walk = Walk::new(schema, Follow::Everything);
+    let mut walk = SchemaWalk::new(schema, FollowedParts::Everything);
     walk.visit(schema, 0)?;
     Ok(walk.copy(schema))
 }
 
 /// The parts of a schema that a walk visits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Follow {
+enum FollowedParts {
     Everything,
     /// The parts that are compared with the same value as the schema that has them.
     SameValue,
@@ -120,9 +120,9 @@ struct PartSize {
 type Place = *const Map<String, Value>;
 
 /// A walk through a schema, in which each part is visited once.
-struct Walk<'a> {
+struct SchemaWalk<'a> {
     root: &'a Value,
-    follow: Follow,
+    follow: FollowedParts,
     sizes: HashMap<Place, PartSize>,
     /// The parts that contain the one that is visited.
     open: HashSet<Place>,
@@ -131,8 +131,8 @@ struct Walk<'a> {
     returns: HashMap<Place, Place>,
 }
 
-impl<'a> Walk<'a> {
-    fn new(root: &'a Value, follow: Follow) -> Self {
+impl<'a> SchemaWalk<'a> {
+    fn new(root: &'a Value, follow: FollowedParts) -> Self {
         Self {
             root,
             follow,
@@ -187,7 +187,7 @@ impl<'a> Walk<'a> {
             }
             whole.parts = whole.parts.saturating_add(cost(keyword, value));
             let (follow, parts) = parts_of(keyword, value);
-            if follow == Follow::SameValue || self.follow == Follow::Everything {
+            if follow == FollowedParts::SameValue || self.follow == FollowedParts::Everything {
                 for part in parts {
                     self.add(part, above, &mut whole)?;
                 }
@@ -212,8 +212,8 @@ impl<'a> Walk<'a> {
         let target = self.find(text).ok_or_else(unknown)?;
         match target.as_object().map(from_ref) {
             Some(place) if self.open.contains(&place) => match self.follow {
-                Follow::SameValue => Err(SchemaFault::Circular(text.into())),
-                Follow::Everything => {
+                FollowedParts::SameValue => Err(SchemaFault::Circular(text.into())),
+                FollowedParts::Everything => {
                     self.returns.insert(from_ref(map), place);
                     Ok(())
                 }
@@ -280,27 +280,27 @@ impl<'a> Walk<'a> {
 
 /// Returns the schemas in a keyword, and with what they are compared: with the same value as the
 /// schema that has the keyword, or with a part of it.
-fn parts_of<'a>(keyword: &str, value: &'a Value) -> (Follow, Vec<&'a Value>) {
+fn parts_of<'a>(keyword: &str, value: &'a Value) -> (FollowedParts, Vec<&'a Value>) {
     let items = || value.as_array().into_iter().flatten().collect();
     let members = || {
         let members = value.as_object().into_iter();
         members.flat_map(|map| map.values()).collect()
     };
     match keyword {
-        "not" | "if" | "then" | "else" => (Follow::SameValue, vec![value]),
-        "allOf" | "anyOf" | "oneOf" => (Follow::SameValue, items()),
-        "dependentSchemas" | "dependencies" => (Follow::SameValue, members()),
-        "properties" | "patternProperties" => (Follow::Everything, members()),
-        "prefixItems" => (Follow::Everything, items()),
-        "items" if value.is_array() => (Follow::Everything, items()),
+        "not" | "if" | "then" | "else" => (FollowedParts::SameValue, vec![value]),
+        "allOf" | "anyOf" | "oneOf" => (FollowedParts::SameValue, items()),
+        "dependentSchemas" | "dependencies" => (FollowedParts::SameValue, members()),
+        "properties" | "patternProperties" => (FollowedParts::Everything, members()),
+        "prefixItems" => (FollowedParts::Everything, items()),
+        "items" if value.is_array() => (FollowedParts::Everything, items()),
         "items"
         | "additionalItems"
         | "unevaluatedItems"
         | "additionalProperties"
         | "unevaluatedProperties"
         | "contains"
-        | "propertyNames" => (Follow::Everything, vec![value]),
-        _ => (Follow::SameValue, Vec::new()),
+        | "propertyNames" => (FollowedParts::Everything, vec![value]),
+        _ => (FollowedParts::SameValue, Vec::new()),
     }
 }
 

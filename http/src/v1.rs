@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{Json, extract::State, response::Response};
 use futures_util::StreamExt as _;
-use planck_client::Decisions;
+use planck_client::DecisionStream;
 use planck_common::{
     NodeId,
     command::{
@@ -149,7 +149,7 @@ async fn decisions(State(front): State<Arc<Front>>) -> Result<Response, Problem>
     }))
 }
 
-async fn pass_on(mut decisions: Decisions, events: &EventSender) -> Result<(), StreamCut> {
+async fn pass_on(mut decisions: DecisionStream, events: &EventSender) -> Result<(), StreamCut> {
     events
         .send(EventFrame::retry(Duration::from_secs(1)))
         .await?;

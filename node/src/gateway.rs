@@ -22,7 +22,7 @@ use planck_common::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{bus::CommandHandler, nul, services::Services, sessions::CommandOrigin};
+use crate::{bus::CommandHandler, services::Services, sessions::CommandOrigin, storable};
 
 pub use read_only::{ReadOnly, read_only_handler};
 
@@ -144,7 +144,7 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     if let Some(why) = json_text::refusal(body) {
         return Err(Refusal::new(Code::TooLarge, why));
     }
-    serde_json::from_slice(&nul::replaced_in_json(body))
+    serde_json::from_slice(&storable::json(body))
         .map_err(|error| Refusal::bad_request(format!("the body cannot be read: {error}")))
 }
 

@@ -48,13 +48,15 @@ mod embed;
 #[doc(hidden)]
 pub mod fuzz;
 
-use planck_agent::{self as agent, model, nul};
+use planck_agent::{self as agent, model, storable};
 use planck_bus as bus;
 use planck_client as client;
 use planck_common::server_clock;
 
 pub use embed::{Agent, Runtime, RuntimeBuilder, RuntimeError, ScriptedModel, Session};
 pub use planck_client::{
-    Client, ClientError, Follow, FollowEvent, protocol, protocol::event::Event, turn,
+    Client, ClientError, Follow, FollowEvent,
+    protocol::{self, event::Event},
+    turn,
 };
 pub use planck_sidecar::{Context as ToolContext, Tool};

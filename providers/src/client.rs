@@ -1,20 +1,29 @@
 //! The HTTP clients of a runtime. A pooled connection depends on the runtime that opened it, so
-//! each runtime has its own clients.
-
-mod dial;
-mod tls;
+//! each runtime has its own clients. This module also sets up their TLS, and detects whether a request
+//! opened a connection.
 
 use std::{
+    cell::Cell,
+    fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::Url;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+};
+use rustls_platform_verifier::Verifier;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tower_layer::Layer;
+use tower_service::Service;
 
-pub use self::dial::watched;
 use crate::secret::Secret;
 
 /// The number of concurrent requests whose connections are kept for the whole idle time. The
@@ -172,7 +181,7 @@ impl Clients {
 
 /// Checks that a PEM file contains certificate authorities that TLS can use.
 pub fn check_authorities(path: &Path) -> Result<(), HttpClientError> {
-    tls::config_with(path).map(|_| ())
+    config_with(path).map(|_| ())
 }
 
 impl Pair {
@@ -196,8 +205,8 @@ impl Pair {
 pub fn client(options: &ClientOptions) -> Result<reqwest::Client, HttpClientError> {
     let Route { proxy, ca } = &options.route;
     let tls = match ca {
-        None => tls::config()?,
-        Some(path) => tls::config_with(path)?,
+        None => config()?,
+        Some(path) => config_with(path)?,
     };
     let mut builder = reqwest::Client::builder()
         .user_agent(concat!("planck/", env!("CARGO_PKG_VERSION")))
@@ -209,7 +218,7 @@ pub fn client(options: &ClientOptions) -> Result<reqwest::Client, HttpClientErro
         .http1_only()
         .tls_backend_preconfigured(tls)
         .redirect(reqwest::redirect::Policy::none())
-        .connector_layer(dial::DialLayer)
+        .connector_layer(DialLayer)
         .no_proxy();
     if let Some(proxy) = proxy {
         let except = || reqwest::NoProxy::from_string(&proxy.excepted());
@@ -221,4 +230,193 @@ pub fn client(options: &ClientOptions) -> Result<reqwest::Client, HttpClientErro
         }
     }
     Ok(builder.build()?)
+}
+
+// Detects whether a request opened a connection or reused one.
+//
+// A server may close a kept connection at the moment the next request is written to it. The server
+// has not processed such a request, so it is sent again on another connection. A request that
+// fails on a connection that was opened for it is not repeated, because the failure has another
+// reason.
+
+tokio::task_local! {
+    static DIALLED: Cell<bool>;
+}
+
+/// Runs a request. Returns its result, and whether it opened a connection.
+pub async fn watched<T>(request: impl Future<Output = T>) -> (T, bool) {
+    DIALLED
+        .scope(Cell::new(false), async {
+            (request.await, DIALLED.with(Cell::get))
+        })
+        .await
+}
+
+/// A layer around the connector. The pool calls the connector when it has no idle connection.
+#[derive(Debug, Clone, Copy)]
+struct DialLayer;
+
+impl<S> Layer<S> for DialLayer {
+    type Service = DialService<S>;
+
+    fn layer(&self, connector: S) -> Self::Service {
+        DialService(connector)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct DialService<S>(S);
+
+impl<R, S: Service<R>> Service<R> for DialService<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        // The pool also opens connections in tasks of its own, outside of any request. In such a
+        // task `DIALLED` has no value, so the error is ignored.
+        let _ = DIALLED.try_with(|dialled| dialled.set(true));
+        self.0.call(request)
+    }
+}
+
+// TLS for all clients that call models. The system's root certificates are read only when a server
+// presents its certificate for the first time, because reading them takes milliseconds and nodes
+// that use only local models never need them.
+
+/// Returns the TLS configuration that trusts the system's roots. The first call builds the
+/// configuration for the whole process.
+fn config() -> Result<ClientConfig, Error> {
+    static CONFIG: OnceLock<ClientConfig> = OnceLock::new();
+    kept(&CONFIG, || build(Vec::new())).cloned()
+}
+
+/// Returns the value of a cell, and makes it if there is none. A failure is not kept, so the next
+/// call tries again: the files that it needs may be there by then.
+fn kept<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T, Error>) -> Result<&T, Error> {
+    match cell.get() {
+        Some(value) => Ok(value),
+        None => make().map(|made| cell.get_or_init(|| made)),
+    }
+}
+
+/// Returns a TLS configuration that also trusts the authorities of a PEM file.
+fn config_with(path: &Path) -> Result<ClientConfig, HttpClientError> {
+    let wrong = |what: String| HttpClientError::Authorities {
+        path: path.to_owned(),
+        what,
+    };
+    let text = fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    let authorities: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let authorities = authorities.map_err(|error| wrong(error.to_string()))?;
+    if authorities.is_empty() {
+        return Err(wrong("it holds no certificate in PEM".to_owned()));
+    }
+    Ok(build(authorities)?)
+}
+
+fn build(authorities: Vec<CertificateDer<'static>>) -> Result<ClientConfig, Error> {
+    let provider = Arc::new(ring::default_provider());
+    let verifier = Arc::new(SystemRoots {
+        provider: Arc::clone(&provider),
+        authorities,
+        verifier: OnceLock::new(),
+    });
+    let builder =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(builder
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth())
+}
+
+/// Verifies certificates against the system's roots and the configured certificate authorities.
+#[derive(Debug)]
+struct SystemRoots {
+    provider: Arc<CryptoProvider>,
+    authorities: Vec<CertificateDer<'static>>,
+    verifier: OnceLock<Verifier>,
+}
+
+impl SystemRoots {
+    fn verifier(&self) -> Result<&Verifier, Error> {
+        let make =
+            || Verifier::new_with_extra_roots(self.authorities.clone(), Arc::clone(&self.provider));
+        kept(&self.verifier, make).map_err(|error| {
+            Error::General(format!(
+                "cannot load the system's root certificates: {error}"
+            ))
+        })
+    }
+}
+
+impl ServerCertVerifier for SystemRoots {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.verifier()?.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        )
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_success_is_kept() {
+        let cell = OnceLock::new();
+        let fails = || Err(Error::General("no file".to_owned()));
+        assert!(kept(&cell, fails).is_err());
+        assert_eq!(kept(&cell, || Ok(1)), Ok(&1), "it is tried again");
+        assert_eq!(kept(&cell, fails), Ok(&1));
+    }
 }

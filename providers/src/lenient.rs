@@ -187,21 +187,21 @@ fn joined(value: &Value) -> String {
 }
 
 /// Reads the arguments of a call: a string that contains JSON, or the JSON value itself.
-pub fn arguments(raw: &RawValue) -> Arguments {
+pub fn arguments(raw: &RawValue) -> CallArguments {
     match (raw.get(), serde_json::from_str::<String>(raw.get())) {
-        (_, Ok(text)) => Arguments::Text(text),
-        ("null", _) => Arguments::Text(String::new()),
-        (json, _) => Arguments::Json(json.to_owned()),
+        (_, Ok(text)) => CallArguments::Text(text),
+        ("null", _) => CallArguments::Text(String::new()),
+        (json, _) => CallArguments::Json(json.to_owned()),
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Arguments {
+pub enum CallArguments {
     Text(String),
     Json(String),
 }
 
-impl Arguments {
+impl CallArguments {
     pub fn json(&self) -> &str {
         match self {
             Self::Text(json) | Self::Json(json) => json,

@@ -22,11 +22,7 @@ mod decode;
 mod encode;
 mod error_body;
 mod frames;
-mod function;
-mod opts;
 mod preset;
-mod quirks;
-mod seal;
 mod wire;
 
 mod anthropic;

@@ -4,9 +4,8 @@
 //! The facts about a vendor come from its documentation and from issue threads that quote its
 //! answers.
 
-use super::{
-    quirks::{AddressStyle, CallIdForm, Limit, Quirks, ReasoningReturn, ThinkingRequest},
-    wire::WireKind,
+use super::wire::{
+    AddressStyle, CallIdForm, Limit, Quirks, ReasoningReturn, ThinkingRequest, WireKind,
 };
 
 /// A provider that Planck knows by name.

@@ -5,8 +5,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use planck_common::{command::Models, spec::ModelRef};
 use reqwest::Url;
+
+use planck_agent::model::ModelCard;
+use planck_common::{command::Models, spec::ModelRef};
 
 use super::{
     Provider,
@@ -18,7 +20,6 @@ use super::{
     preset::{PRESETS, Preset},
     wire::{WireKind, WireTarget},
 };
-use planck_agent::model::ModelCard;
 
 /// The maximum number of endpoints that are cached. Agents can name addresses, so the cache needs a
 /// limit. At the limit, the cache is emptied.

@@ -3,16 +3,16 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
+use planck_agent::{Entry, Mark, effect::Change, storable};
 use planck_common::{
     Seq,
     event::{Checkpoint, EventKind},
     message::Custom,
 };
-use serde::{Deserialize, Serialize};
 
 use super::{Batch, BatchOutcome, StoreError};
-use planck_agent::nul;
-use planck_agent::{Entry, Mark, effect::Change};
 
 /// The marks of one batch on one input, which is consumed, ended, or both.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,7 +44,7 @@ pub fn mark_rows<'a>(marks: impl Iterator<Item = &'a Mark>) -> Vec<MarkRow> {
             Change::Ended { outcome, answer } => {
                 (row.outcome, row.answer) = (
                     Some(outcome.name().into()),
-                    answer.clone().map(nul::replaced),
+                    answer.clone().map(storable::text),
                 );
             }
         }

@@ -15,28 +15,30 @@ mod baselines;
 mod inbox;
 mod leases;
 mod log;
-pub mod name;
 mod page;
 pub mod postgres;
 mod preview;
 pub mod queue;
 mod records;
-mod refusal;
 mod row;
 pub mod sqlite;
-mod stored;
-mod unread;
 mod waits;
 
 #[cfg(test)]
 pub mod conformance;
 
 use async_trait::async_trait;
-use planck_common::reply::{Code, Refusal};
+
+use planck_common::{
+    AgentId, InputId, Seq, SessionId, SessionName,
+    reply::{Code, Refusal},
+};
 
 pub use self::{
     baselines::{Baselines, CallBaseline},
-    inbox::{AskOutcome, Inbox, InputReader, PutResult, TaskRecord, WorkInput, WorkRows},
+    inbox::{
+        AskOutcome, Inbox, InboxBounds, InputReader, PutResult, TaskRecord, WorkInput, WorkRows,
+    },
     leases::{HeldLease, LeaseClaim, LeaseRelease, Leases, Stray},
     log::{Appended, Batch, BatchOutcome, Log, RewindOutcome},
     records::*,
@@ -45,7 +47,6 @@ pub use planck_agent::{
     LogRow,
     inbox::{InputOutcome, NewInput, StoredInput},
 };
-pub use unread::InboxBounds;
 pub use waits::{AnswerOutcome, SessionRule, Waits, nobody_answered};
 
 /// The default log filter for the database drivers. It hides Postgres notices below `warn`.
@@ -116,4 +117,52 @@ impl From<StoreError> for Refusal {
         };
         Self::new(code, error.to_string())
     }
+}
+
+// Errors that both stores return with the same text.
+
+fn no_session(session: &SessionId) -> StoreError {
+    StoreError::NotFound(format!("there is no session {session}"))
+}
+
+fn no_agent(agent: &AgentId, session: &SessionId) -> StoreError {
+    StoreError::NotFound(format!("there is no agent {agent} in session {session}"))
+}
+
+/// Returns the error for a name that another session has.
+fn name_taken(name: &SessionName) -> StoreError {
+    StoreError::Exists(format!("there is a session `{name}` already"))
+}
+
+/// Returns the error for a session whose generated names were all taken.
+fn no_free_name() -> StoreError {
+    StoreError::Limit("found no free name for the session; give it one".into())
+}
+
+fn still_open(session: &SessionId) -> StoreError {
+    StoreError::Busy(format!("session {session} is open; close it first"))
+}
+
+fn stale_lease(agent: &AgentId) -> StoreError {
+    StoreError::StaleEpoch(agent.to_string())
+}
+
+/// Returns the error for an epoch that is not that of the orchestrator's lease.
+fn stale_lead(session: &SessionId) -> StoreError {
+    StoreError::StaleEpoch(format!("the orchestrator of session {session}"))
+}
+
+/// Returns the error for a rewind to a row that is not a visible message.
+fn no_message(to: Seq, session: &SessionId) -> StoreError {
+    StoreError::BadRequest(format!("session {session} has no visible message {to}"))
+}
+
+/// Returns the error for a new input whose id already belongs to an input of another agent, or to a
+/// question of another asker.
+fn input_taken(input: &InputId) -> StoreError {
+    StoreError::BadRequest(format!("the id {input} belongs to another input"))
+}
+
+fn no_sender() -> StoreError {
+    StoreError::BadRequest("a question needs a sender".into())
 }

@@ -12,7 +12,6 @@ mod index;
 mod leases;
 mod lock;
 mod log;
-mod own_place;
 mod read_only;
 mod records;
 mod schema;
@@ -30,11 +29,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use planck_common::{NodeId, SessionId};
 
-pub use adopt::{StraySession, stray_sessions};
-pub use own_place::OwnPlace;
-pub use trial::{SqliteTrial, TrialWrite};
+use planck_common::{NodeId, SessionId};
 
 use self::{
     db::DbOptions,
@@ -43,7 +39,12 @@ use self::{
     index::Index,
     lock::NodeLock,
 };
-use super::{InboxBounds, SessionStore, StoreError, refusal};
+use super::{InboxBounds, SessionStore, StoreError};
+use crate::no_session;
+
+pub use self::folder::OwnPlace;
+pub use adopt::{StraySession, stray_sessions};
+pub use trial::{SqliteTrial, TrialWrite};
 
 /// The folder of the session files, and how the files are opened.
 #[derive(Debug, Clone)]
@@ -188,7 +189,7 @@ impl SqliteStore {
         if let Some(open) = self.files.open_one(id).await? {
             return Ok(open);
         }
-        let unknown = || refusal::no_session(id);
+        let unknown = || no_session(id);
         let (found, name) = self.index.find(id.as_str()).await?.ok_or_else(unknown)?;
         if found != *id {
             return Err(unknown());

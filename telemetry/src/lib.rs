@@ -3,39 +3,37 @@
 
 pub mod content;
 pub mod genai;
-pub mod instance;
-pub mod metrics;
-pub mod propagation;
-pub mod vitals;
-
-mod bus;
-mod collector;
 mod listener;
+pub mod metrics;
 mod traces;
+pub mod vitals;
 
 use std::{
     io::{self, IsTerminal, stderr},
     net::SocketAddr,
-    sync::Arc,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use opentelemetry_sdk::Resource;
-use planck_common::allowed_hosts::AllowedHosts;
 use tokio::runtime::Handle;
-use tracing::Subscriber;
+use tracing::{Span, Subscriber};
 use tracing_subscriber::{
     EnvFilter, Layer, layer::SubscriberExt, registry::LookupSpan, util::SubscriberInitExt,
 };
 
-use self::{
-    bus::BusTelemetry,
-    collector::Collector,
-    listener::Listener,
-    metrics::{Metrics, Push},
-    traces::Traces,
-};
+use planck_bus::telemetry::TelemetryHook;
+use planck_common::{NodeId, allowed_hosts::AllowedHosts};
 use planck_host::terminal::LogWriter;
+
+use self::{
+    listener::Listener,
+    metrics::{Metrics, Push, meters},
+    traces::{Collector, Traces, UNTRACED, resource, set_parent, traceparent},
+};
 
 /// The telemetry that a process produces, and where it is sent.
 #[derive(Debug, Clone)]
@@ -142,7 +140,7 @@ fn metrics(options: &TelemetryOptions) -> Result<Metrics, TelemetryError> {
         }
         None => None,
     };
-    Ok(Metrics::new(resource(options), push))
+    Ok(Metrics::new(resource_of(options), push))
 }
 
 fn listener(
@@ -162,12 +160,12 @@ fn listener(
         .map_err(|reason| TelemetryError::Listener { address, reason })
 }
 
-fn resource(options: &TelemetryOptions) -> Resource {
+fn resource_of(options: &TelemetryOptions) -> Resource {
     let host = nix::unistd::gethostname()
         .ok()
         .and_then(|name| name.into_string().ok())
         .unwrap_or_default();
-    collector::resource(&options.service_name, instance::id().as_str(), &host)
+    resource(&options.service_name, first_node_id().as_str(), &host)
 }
 
 fn subscriber(
@@ -178,7 +176,7 @@ fn subscriber(
         reason: error.to_string(),
     })?;
     let traces = match &options.otlp_endpoint {
-        Some(endpoint) => Some(Traces::start(Collector(endpoint), resource(options))?),
+        Some(endpoint) => Some(Traces::start(Collector(endpoint), resource_of(options))?),
         None => None,
     };
     let spans = traces.as_ref().map(Traces::layer);
@@ -201,6 +199,56 @@ fn lines<S: Subscriber + for<'a> LookupSpan<'a>>(json: bool) -> Box<dyn Layer<S>
         lines.json().flatten_event(true).boxed()
     } else {
         lines.with_ansi(stderr().is_terminal()).boxed()
+    }
+}
+
+// Connects the bus to the traces and metrics of this process.
+
+/// The telemetry hook that `Telemetry::start` installs in the bus.
+struct BusTelemetry;
+
+impl TelemetryHook for BusTelemetry {
+    fn traceparent(&self) -> Option<String> {
+        traceparent()
+    }
+
+    /// Returns the span of a command as a child of the caller's span. Without a trace, the span
+    /// appears only in logs, because the frequent commands of observing clients would fill the
+    /// collector.
+    fn command_span(&self, subject: &str, traceparent: Option<&str>) -> Span {
+        match traceparent {
+            Some(parent) => {
+                let span = tracing::info_span!("command", subject);
+                set_parent(&span, parent);
+                span
+            }
+            None => tracing::info_span!(target: UNTRACED, "command", subject),
+        }
+    }
+
+    fn published(&self, waited: Duration) {
+        meters().published(waited);
+    }
+}
+
+// The id of the first node in this process. Traces and metrics contain the id from the start, so
+// the id is created before the node.
+
+static ID: LazyLock<NodeId> = LazyLock::new(NodeId::mint);
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Returns the id that traces and metrics of this process contain.
+fn first_node_id() -> &'static NodeId {
+    &ID
+}
+
+/// Returns the id for a new node. The first node in a process gets the id of the process's
+/// telemetry, and every other node a new id.
+pub fn take_node_id() -> NodeId {
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        NodeId::mint()
+    } else {
+        ID.clone()
     }
 }
 

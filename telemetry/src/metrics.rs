@@ -2,10 +2,7 @@
 
 mod families;
 mod meters;
-mod names;
-mod push;
 mod text;
-mod watch;
 
 use std::{
     fmt,
@@ -14,20 +11,21 @@ use std::{
 };
 
 use opentelemetry::metrics::MeterProvider;
+use opentelemetry_otlp::MetricExporter;
 use opentelemetry_sdk::{
     Resource,
     error::OTelSdkResult,
     metrics::{
-        InstrumentKind, ManualReader, Pipeline, SdkMeterProvider, Temporality,
-        data::ResourceMetrics, reader::MetricReader,
+        InstrumentKind, ManualReader, PeriodicReader, Pipeline, SdkMeterProvider, Temporality,
+        data::ResourceMetrics, exporter::PushMetricExporter, reader::MetricReader,
     },
 };
+use tokio::runtime::Handle;
+use tokio_util::context::TokioContext;
 
-use super::vitals;
+use crate::vitals;
 
-pub use meters::{Meters, ModelCall};
-pub use push::Push;
-pub use watch::RequestMeter;
+pub use self::meters::{Meters, ModelCall, RequestMeter};
 
 static METERS: OnceLock<Meters> = OnceLock::new();
 /// Instruments whose values are discarded.
@@ -133,6 +131,45 @@ impl MetricReader for Scraped {
 
     fn temporality(&self, kind: InstrumentKind) -> Temporality {
         self.0.temporality(kind)
+    }
+}
+
+// Sends the metrics to a collector by OTLP over HTTP: every minute, or at the interval that
+// `OTEL_METRIC_EXPORT_INTERVAL` sets, and once more when telemetry is shut down.
+
+/// An exporter that runs in a Tokio runtime. The HTTP client needs a runtime, but the provider
+/// exports from a thread that has none.
+#[derive(Debug)]
+pub struct Push {
+    exporter: MetricExporter,
+    runtime: Handle,
+}
+
+impl Push {
+    pub fn new(exporter: MetricExporter, runtime: Handle) -> Self {
+        Self { exporter, runtime }
+    }
+
+    fn reader(self) -> PeriodicReader<Self> {
+        PeriodicReader::builder(self).build()
+    }
+}
+
+impl PushMetricExporter for Push {
+    async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
+        TokioContext::new(self.exporter.export(metrics), self.runtime.clone()).await
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.exporter.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn temporality(&self) -> Temporality {
+        self.exporter.temporality()
     }
 }
 

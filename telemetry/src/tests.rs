@@ -69,7 +69,7 @@ async fn spans_reach_a_collector() {
             },
         );
         drop(genai::execute_tool("bash", &CallId::parse("c1").unwrap()));
-        propagation::traceparent().unwrap()
+        traceparent().unwrap()
     });
     telemetry.shutdown(Duration::from_secs(5)).await;
     let (head, body) = timeout(Duration::from_secs(5), collected)
@@ -155,9 +155,9 @@ async fn a_parent_from_another_process_is_adopted() {
     tracing::subscriber::with_default(subscriber, || {
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let span = tracing::info_span!("command");
-        propagation::set_parent(&span, parent);
+        set_parent(&span, parent);
         let _inside = span.enter();
-        let own = propagation::traceparent().unwrap();
+        let own = traceparent().unwrap();
         assert_eq!(&own[..36], &parent[..36], "the trace is the caller's");
         assert_ne!(own, parent);
     });
@@ -170,7 +170,7 @@ fn without_a_collector_nothing_is_traced() {
     assert!(telemetry.traces.is_none());
     tracing::subscriber::with_default(subscriber, || {
         let _span = tracing::info_span!("command").entered();
-        assert_eq!(propagation::traceparent(), None);
+        assert_eq!(traceparent(), None);
     });
 }
 

@@ -1,18 +1,33 @@
-//! Sends spans to a collector by OTLP over HTTP.
+//! Sends spans to a collector by OTLP over HTTP, and continues a trace across requests.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use opentelemetry::trace::TracerProvider;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use opentelemetry::{
+    KeyValue,
+    propagation::TextMapPropagator,
+    trace::{TraceContextExt, TracerProvider},
+};
+use opentelemetry_otlp::{MetricExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::{
     Resource,
     error::{OTelSdkError, OTelSdkResult},
+    propagation::TraceContextPropagator,
     trace::{SdkTracerProvider, SpanData, SpanExporter},
 };
+use percent_encoding::percent_decode_str;
+use reqwest::{
+    Url,
+    header::{AUTHORIZATION, HeaderValue},
+};
 use tokio::runtime::Handle;
-use tracing::{Level, Subscriber, level_filters::LevelFilter};
+use tracing::{Level, Span, Subscriber, level_filters::LevelFilter};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::{Layer, filter::Targets, registry::LookupSpan};
 
-use super::{TelemetryError, collector::Collector, propagation};
+use planck_bus::telemetry::TRACEPARENT;
+
+use crate::TelemetryError;
 
 /// The prefix of the targets of Planck's own spans. The spans of libraries are not sent. They do not
 /// help users, and may contain data that must not leave the process.
@@ -41,7 +56,7 @@ impl Traces {
         &self,
     ) -> impl Layer<S> + Send + Sync + use<S> {
         let ours = Targets::new().with_target(OURS, Level::INFO);
-        let ours = ours.with_target(propagation::UNTRACED, LevelFilter::OFF);
+        let ours = ours.with_target(UNTRACED, LevelFilter::OFF);
         let layer = tracing_opentelemetry::layer().with_tracer(self.provider.tracer("planck"));
         // The code location, the thread and the busy time do not help a user who examines the work
         // of an agent.
@@ -89,4 +104,124 @@ impl SpanExporter for OnRuntime {
             exporter.set_resource(resource);
         }
     }
+}
+
+// Continues a trace across a request. The sender writes the current span to the header
+// `traceparent`, and the receiver makes that span the parent of its own span.
+
+/// The target of spans that appear in logs but are not sent to the collector.
+pub const UNTRACED: &str = "planck_telemetry::untraced";
+
+/// Returns the value of the header `traceparent` for the current span, or `None` if there is no
+/// trace.
+pub fn traceparent() -> Option<String> {
+    let span = Span::current();
+    if span.is_none() {
+        return None;
+    }
+    let context = span.context();
+    if !context.span().span_context().is_valid() {
+        return None;
+    }
+    let mut headers = HashMap::new();
+    TraceContextPropagator::new().inject_context(&context, &mut headers);
+    headers.remove(TRACEPARENT)
+}
+
+/// Makes `span` a child of the caller's span. `span` must not have been entered yet.
+pub fn set_parent(span: &Span, traceparent: &str) {
+    let headers = HashMap::from([(TRACEPARENT.to_owned(), traceparent.to_owned())]);
+    let _not_traced = span.set_parent(TraceContextPropagator::new().extract(&headers));
+}
+
+// The connection to a collector over OTLP and HTTP, and the resource that identifies the sender of
+// the data.
+
+pub const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The base address of a collector.
+#[derive(Debug, Clone, Copy)]
+pub struct Collector<'a>(pub &'a str);
+
+impl Collector<'_> {
+    pub fn spans(self) -> Result<opentelemetry_otlp::SpanExporter, TelemetryError> {
+        let exporter = opentelemetry_otlp::SpanExporter::builder()
+            .with_http()
+            .with_http_client(self.client()?);
+        let exporter = exporter
+            .with_endpoint(self.address("traces"))
+            .with_timeout(SEND_TIMEOUT)
+            .build();
+        exporter.map_err(|error| self.unfit(&error))
+    }
+
+    pub fn metrics(self) -> Result<MetricExporter, TelemetryError> {
+        let exporter = MetricExporter::builder()
+            .with_http()
+            .with_http_client(self.client()?);
+        let exporter = exporter
+            .with_endpoint(self.address("metrics"))
+            .with_timeout(SEND_TIMEOUT)
+            .build();
+        exporter.map_err(|error| self.unfit(&error))
+    }
+
+    fn client(self) -> Result<reqwest::Client, TelemetryError> {
+        let _installed_before = rustls::crypto::ring::default_provider().install_default();
+        let (_, login) = self.divided();
+        let headers = login.map(|login| (AUTHORIZATION, login));
+        reqwest::Client::builder()
+            .timeout(SEND_TIMEOUT)
+            .default_headers(headers.into_iter().collect())
+            .build()
+            .map_err(|error| self.unfit(&error))
+    }
+
+    fn address(self, signal: &str) -> String {
+        let (base, _) = self.divided();
+        format!("{}/v1/{signal}", base.trim_end_matches('/'))
+    }
+
+    /// Returns the address without a user and a password, and the header that carries them. HTTP
+    /// libraries write addresses into their logs.
+    fn divided(self) -> (String, Option<HeaderValue>) {
+        let Ok(mut url) = Url::parse(self.0) else {
+            let shown = self.0.rsplit('@').next().unwrap_or_default();
+            return (shown.into(), None);
+        };
+        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let user = decoded(url.username());
+        let password = url.password().map(decoded);
+        let is_cut = url.set_username("").and_then(|()| url.set_password(None));
+        if is_cut.is_err() || (user.is_empty() && password.is_none()) {
+            return (self.0.into(), None);
+        }
+        let login = STANDARD.encode(format!("{user}:{}", password.unwrap_or_default()));
+        let header = HeaderValue::try_from(format!("Basic {login}")).ok();
+        let header = header.map(|mut header| {
+            header.set_sensitive(true);
+            header
+        });
+        (url.into(), header)
+    }
+
+    pub fn unfit(self, reason: &dyn std::fmt::Display) -> TelemetryError {
+        TelemetryError::Collector {
+            endpoint: self.divided().0,
+            reason: reason.to_string(),
+        }
+    }
+}
+
+/// Returns the resource that identifies the sender: the service, its version, the node and its
+/// host.
+pub fn resource(service: &str, instance: &str, host: &str) -> Resource {
+    Resource::builder()
+        .with_service_name(service.to_owned())
+        .with_attributes([
+            KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
+            KeyValue::new("service.instance.id", instance.to_owned()),
+            KeyValue::new("host.name", host.to_owned()),
+        ])
+        .build()
 }

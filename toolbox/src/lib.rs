@@ -20,7 +20,6 @@ pub mod outside;
 mod shell;
 
 pub mod cgroup;
-pub mod environment;
 pub mod process;
 pub mod sandbox;
 pub mod toolchain;
@@ -33,17 +32,19 @@ pub mod project;
 pub mod skill;
 
 mod files;
-mod second_judgement;
 #[cfg(test)]
 pub(crate) mod testing;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use planck_common::{AgentId, CallId, SessionId, TeamId};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
+use planck_agent::model::ToolSpec;
+use planck_common::{AgentId, CallId, SessionId, TeamId};
+
+pub use self::files::SecondJudgement;
 pub use bash::Unsandboxed;
 pub use catalogue::{BadTool, ToolCatalogue, Unknown};
 pub(crate) use files::args;
@@ -54,13 +55,10 @@ pub use process::{Launcher, ReaperHeartbeat};
 pub use protect::{CallBaselines, Wall};
 pub use runner::{CallBounds, Runner};
 pub use sandbox::Sandbox;
-pub use second_judgement::SecondJudgement;
 pub use shell::Shell;
 pub use toolbox::Toolbox;
 pub use toolchain::Toolchain;
 pub use workspace::Roots;
-
-use planck_agent::model::ToolSpec;
 
 /// A tool that a model can call.
 #[async_trait]

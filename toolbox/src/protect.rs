@@ -5,25 +5,25 @@
 
 mod baseline;
 mod git;
-mod names;
 mod root;
 mod wall;
 
 use std::{
+    ffi::OsStr,
     fs,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
+
+use crate::workspace::ResolvedPath;
 
 pub(super) use wall::WatchedCall;
 pub use wall::{CallBaselines, Wall};
 
-use super::workspace::ResolvedPath;
-use names::{GIT, IN_GIT, NAMES};
-
 /// Returns the protected name that a path contains, which forbids file tools to change the file, or
 /// `None` if they may change it.
 pub fn refused(place: &ResolvedPath) -> Option<&'static str> {
-    names::contained(&place.below)
+    contained(&place.below)
 }
 
 /// Returns the bubblewrap mounts that protect the existing files below a root, in the order in
@@ -50,6 +50,131 @@ pub(super) fn mounts(root: &Path) -> Vec<(&'static str, PathBuf)> {
 
 fn is_itself(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_file() || found.is_dir())
+}
+
+// The names of files and folders that make other programs run code later, outside of the sandbox.
+
+/// The protected names in the root of a workspace, each with the program that reads it. They are
+/// settings that can name a program to run, and scripts that run when the program starts.
+///
+/// Files that every build runs, such as `Makefile` or `package.json`, are not among them, because
+/// they are the work of agents, and neither are texts that only instruct other agents.
+const NAMES: &[(&str, &str)] = &[
+    (PLANCK, "Planck"),
+    (".gitconfig", "git"),
+    (".gitmodules", "git"),
+    (".ssh", "ssh"),
+    (".bash_aliases", "bash"),
+    (".bash_login", "bash"),
+    (".bash_logout", "bash"),
+    (".bash_profile", "bash"),
+    (".bashrc", "bash"),
+    (".profile", "sh"),
+    (".zlogin", "zsh"),
+    (".zlogout", "zsh"),
+    (".zprofile", "zsh"),
+    (".zshenv", "zsh"),
+    (".zshrc", "zsh"),
+    (".cshrc", "csh"),
+    (".tcshrc", "tcsh"),
+    (".login", "csh"),
+    (".kshrc", "ksh"),
+    (".config/fish", "fish"),
+    (".envrc", "direnv"),
+    (".mise.toml", "mise"),
+    ("mise.toml", "mise"),
+    (".devcontainer", "VS Code"),
+    (".vscode", "VS Code"),
+    (".idea", "JetBrains IDEs"),
+    (".zed", "Zed"),
+    (".helix", "Helix"),
+    (".exrc", "vi"),
+    (".vimrc", "vim"),
+    (".nvim.lua", "Neovim"),
+    (".nvimrc", "Neovim"),
+    (".dir-locals.el", "Emacs"),
+    (".agents", "Codex"),
+    (".claude", "Claude Code"),
+    (".codex", "Codex"),
+    (".cursor", "Cursor"),
+    (".gemini", "Gemini CLI"),
+    (".kiro", "Kiro"),
+    (".mcp.json", "MCP clients"),
+    (".opencode", "OpenCode"),
+    ("opencode.json", "OpenCode"),
+    (".windsurf", "Windsurf"),
+    (".cargo/config", "cargo"),
+    (".cargo/config.toml", "cargo"),
+    (".npmrc", "npm"),
+    (".yarnrc.yml", "yarn"),
+    (".husky", "husky"),
+    (".pre-commit-config.yaml", "pre-commit"),
+];
+
+/// The folder of Planck's settings, and what in it is compared. In a home it also holds the sessions
+/// of the user, which change at any time.
+const PLANCK: &str = ".planck";
+const IN_PLANCK: &[&str] = &[
+    "config.toml",
+    "prompts",
+    "skills",
+    "teams",
+    "tools",
+    "trusted",
+];
+
+/// The ends of the names of protected files in the root of a workspace.
+const ENDS: &[(&str, &str)] = &[(".code-workspace", "VS Code")];
+
+/// The protected names in `.git`: the hooks, the files that name programs to run, and the file that
+/// redirects git to another folder that contains such hooks and files.
+const IN_GIT: &[&str] = &["commondir", "config", "config.worktree", "hooks"];
+
+const GIT: &str = ".git";
+
+/// Returns the paths below a root that are compared wherever they exist.
+fn fixed() -> impl Iterator<Item = PathBuf> {
+    let in_root = NAMES.iter().map(|(name, _)| *name);
+    let in_git = IN_GIT.iter().map(|name| Path::new(GIT).join(name));
+    let in_planck = IN_PLANCK.iter().map(|name| Path::new(PLANCK).join(name));
+    in_root
+        .filter(|name| *name != PLANCK)
+        .map(PathBuf::from)
+        .chain(in_git)
+        .chain(in_planck)
+}
+
+/// Returns whether a name has a protected end.
+fn has_end(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    ENDS.iter().any(|(end, _)| {
+        let begin = name.len().saturating_sub(end.len());
+        name.get(begin..)
+            .is_some_and(|last| last.eq_ignore_ascii_case(end.as_bytes()))
+    })
+}
+
+/// Returns the protected name that a path below a root contains, or `None` if it contains none.
+/// Names count in nested folders too, and in any case of letters. File tools may change nothing in
+/// `.git`.
+fn contained(below: &Path) -> Option<&'static str> {
+    let parts: Vec<&str> = below.iter().filter_map(|part| part.to_str()).collect();
+    if parts.iter().any(|part| part.eq_ignore_ascii_case(GIT)) {
+        return Some(GIT);
+    }
+    let name = NAMES.iter().map(|(name, _)| *name).find(|name| {
+        let wanted: Vec<&str> = name.split('/').collect();
+        parts.windows(wanted.len()).any(|some| {
+            let mut pairs = some.iter().zip(&wanted);
+            pairs.all(|(part, wanted)| part.eq_ignore_ascii_case(wanted))
+        })
+    });
+    let has_end = |end: &str| {
+        parts
+            .iter()
+            .any(|part| part.to_ascii_lowercase().ends_with(end))
+    };
+    name.or_else(|| ENDS.iter().map(|(end, _)| *end).find(|end| has_end(end)))
 }
 
 #[cfg(test)]

@@ -4,17 +4,17 @@
 //! when no heartbeat arrives through the pipe.
 
 pub(crate) mod descendants;
-mod descriptors;
 mod limits;
-mod options;
-mod parent_pipe;
-mod watch;
 
 use std::{
-    ffi::OsString,
-    io::Write,
+    ffi::{OsStr, OsString},
+    fs,
+    io::{self, Read, Write},
     iter,
-    os::unix::process::{CommandExt, ExitStatusExt},
+    os::{
+        fd::AsFd,
+        unix::process::{CommandExt, ExitStatusExt},
+    },
     path::Path,
     process::{Command, ExitCode, ExitStatus, Stdio},
     thread,
@@ -23,6 +23,7 @@ use std::{
 
 use nix::{
     errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         prctl,
         resource::{Resource, setrlimit},
@@ -30,16 +31,20 @@ use nix::{
         signalfd::{SfdFlags, SignalFd},
         wait::{WaitPidFlag, WaitStatus, waitpid},
     },
-    unistd::{self, Pid},
+    time::{ClockId, clock_gettime},
+    unistd::{self, Pid, close, read},
 };
 
-use descendants::Descendants;
-pub use limits::{CommandLimits, THREADS};
-use options::{ReapMode, ReapOptions};
-use parent_pipe::{ParentPipe, ParentPipeEvent};
-use watch::{Excess, LimitWatch};
+use self::{
+    descendants::Descendants,
+    limits::{Excess, LimitWatch},
+};
+use crate::{
+    cgroup::CallGroup,
+    sandbox::{self, SandboxPolicy},
+};
 
-use super::sandbox::{self, SandboxPolicy};
+pub use limits::{CommandLimits, THREADS};
 
 /// The exit code if the command could not be started, as in shells.
 const CANNOT_START: u8 = 127;
@@ -61,8 +66,7 @@ pub fn bound_to_this_process(program: &std::ffi::OsStr) -> Command {
 /// Runs `planck reap`. `args` are the arguments after `reap`. Stdin is the pipe from the node;
 /// stdout and stderr belong to the command.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let closed = descriptors::close_inherited()
-        .map_err(|why| format!("cannot close what was inherited: {why}"));
+    let closed = close_inherited().map_err(|why| format!("cannot close what was inherited: {why}"));
     match closed.and_then(|()| ReapOptions::parse(args)).and_then(run) {
         Ok(end) => leave(end),
         Err(why) => {
@@ -310,4 +314,312 @@ fn kill_itself(fatal: Signal) -> ExitCode {
     let _ = SigSet::empty().thread_set_mask();
     let _ = signal::raise(fatal);
     ExitCode::from(u8::try_from(128 + fatal as i32).unwrap_or(u8::MAX))
+}
+
+// Closes the file descriptors that this process inherited, except its standard streams. A shell, a
+// service manager or a test that starts the node may leave files, sockets or folders open, and
+// with them a tool could bypass its sandbox.
+
+/// The first descriptor after the standard streams.
+const FIRST: i32 = 3;
+
+/// Closes every descriptor except the standard streams. It must be called before this process opens
+/// anything.
+fn close_inherited() -> io::Result<()> {
+    // Reading the folder opens a descriptor too. It is closed before the loop runs.
+    let open: Vec<i32> = fs::read_dir("/proc/self/fd")?
+        .flatten()
+        .filter_map(|entry| descriptor_number(&entry.file_name()))
+        .collect();
+    for descriptor in open.into_iter().filter(|descriptor| *descriptor >= FIRST) {
+        let _ = close(descriptor);
+    }
+    Ok(())
+}
+
+fn descriptor_number(name: &OsStr) -> Option<i32> {
+    name.to_str()?.parse().ok()
+}
+
+// The pipe from the node, which is the reaper's stdin. Each byte shows that the node is alive. The
+// end of the pipe means that the node closed it or is dead.
+
+/// The event that ended a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ParentPipeEvent {
+    Alive,
+    Signals,
+    Ended,
+    Silent,
+}
+
+struct ParentPipe {
+    stdin: io::Stdin,
+    /// The watch for missing heartbeats, or `None` if only the end of the pipe counts.
+    watch: Option<SilenceWatch>,
+}
+
+/// The time of the last heartbeat, and the silence after which the node counts as dead. Another
+/// node may have taken over the sessions of a node that was silent for that long.
+struct SilenceWatch {
+    last_byte: Duration,
+    silence: Duration,
+}
+
+impl SilenceWatch {
+    fn ends(&self) -> Duration {
+        self.last_byte.saturating_add(self.silence)
+    }
+}
+
+impl ParentPipe {
+    /// Creates the parent_pipe. If `silence` is given, the node counts as dead when no heartbeat
+    /// arrives for that long.
+    fn new(silence: Option<Duration>) -> Self {
+        Self {
+            stdin: io::stdin(),
+            watch: silence.map(|silence| SilenceWatch {
+                last_byte: monotonic_now(),
+                silence,
+            }),
+        }
+    }
+
+    /// Reads the command's input, which precedes all heartbeats. Returns `None` if the pipe was
+    /// closed early.
+    fn read_input(&mut self, length: usize) -> Option<Vec<u8>> {
+        let mut input = vec![0; length];
+        let mut pipe = std::fs::File::from(self.stdin.as_fd().try_clone_to_owned().ok()?);
+        pipe.read_exact(&mut input).ok()?;
+        self.reset_silence();
+        Some(input)
+    }
+
+    /// Waits for an event. Returns `ParentPipeEvent::Alive` after a heartbeat, or if nothing happens
+    /// within `at_most`.
+    fn wait(
+        &mut self,
+        signals: &SignalFd,
+        at_most: Option<Duration>,
+    ) -> nix::Result<ParentPipeEvent> {
+        let mut fds = [
+            PollFd::new(self.stdin.as_fd(), PollFlags::POLLIN),
+            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut fds, self.patience(at_most)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(why) => return Err(why),
+        }
+        let [pipe, signal] = fds.map(|fd| fd.any().unwrap_or(false));
+        // Silence is checked before the pipe is read: after this machine was paused, bytes that
+        // were buffered before the pause do not show that the node is alive.
+        Ok(match (self.is_silent(), signal, pipe) {
+            (true, ..) => ParentPipeEvent::Silent,
+            (false, true, _) => ParentPipeEvent::Signals,
+            (false, false, true) => self.read_pipe(),
+            (false, false, false) => ParentPipeEvent::Alive,
+        })
+    }
+
+    fn read_pipe(&mut self) -> ParentPipeEvent {
+        match read(&self.stdin, &mut [0; 4096]) {
+            Ok(0) => ParentPipeEvent::Ended,
+            Ok(_) => {
+                self.reset_silence();
+                ParentPipeEvent::Alive
+            }
+            Err(Errno::EINTR | Errno::EAGAIN) => ParentPipeEvent::Alive,
+            Err(_) => ParentPipeEvent::Ended,
+        }
+    }
+
+    fn reset_silence(&mut self) {
+        if let Some(watch) = &mut self.watch {
+            watch.last_byte = monotonic_now();
+        }
+    }
+
+    fn is_silent(&self) -> bool {
+        self.watch
+            .as_ref()
+            .is_some_and(|watch| monotonic_now() > watch.ends())
+    }
+
+    fn patience(&self, at_most: Option<Duration>) -> PollTimeout {
+        let silence = self
+            .watch
+            .as_ref()
+            .map(|watch| watch.ends().saturating_sub(monotonic_now()));
+        let left = silence.into_iter().chain(at_most).min();
+        left.map_or(PollTimeout::NONE, |left| {
+            PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+        })
+    }
+}
+
+/// Returns the time since boot, including the time during which the machine was suspended.
+fn monotonic_now() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME)
+        .map(Duration::from)
+        .unwrap_or_default()
+}
+
+// The arguments of `planck reap`, which only `planck` itself writes.
+
+/// The task of this process.
+#[derive(Debug, PartialEq, Eq)]
+enum ReapMode {
+    /// Runs the command and kills its descendants. If no heartbeat arrives for `watch`, the node
+    /// counts as dead. The first `input` bytes in the pipe are the command's stdin.
+    Reap {
+        watch: Option<Duration>,
+        input: usize,
+    },
+    /// Becomes the command, which the kernel kills when the reaper `parent` ends.
+    Under { parent: Pid },
+    /// Becomes the command inside bubblewrap, which ends the command when the reaper ends.
+    Inside,
+    /// Runs no command, but tries what the sandbox must refuse: reading this file, writing next to
+    /// it, and connecting to this local port.
+    Check { file: OsString, port: u16 },
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct ReapOptions {
+    mode: ReapMode,
+    /// The limits that the process gets, or `None` if it gets none.
+    limits: Option<CommandLimits>,
+    /// The sandbox rules of the command, or `None` if there are none to apply.
+    sandbox: Option<SandboxPolicy>,
+    /// The control group that the command enters, if it has one.
+    group: Option<CallGroup>,
+    command: Vec<OsString>,
+}
+
+impl ReapOptions {
+    fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Self, String> {
+        let (mut watch, mut input, mut limits, mut sandbox, mut group) =
+            (None, 0, None, None, None);
+        let mut last = None;
+        while let Some(arg) = args.next() {
+            match arg.to_str() {
+                Some("--watch") => watch = Some(Duration::from_millis(number_of(args.next())?)),
+                Some("--input") => input = number_of(args.next())?,
+                Some("--limits") => limits = Some(number_of(args.next())?),
+                Some("--group") => {
+                    group = Some(CallGroup::at(args.next().unwrap_or_default().into()))
+                }
+                Some("--under") => {
+                    last = Some(ReapMode::Under {
+                        parent: Pid::from_raw(number_of(args.next())?),
+                    })
+                }
+                Some("--inside") => last = Some(ReapMode::Inside),
+                Some("--check") => {
+                    last = Some(ReapMode::Check {
+                        file: args.next().unwrap_or_default(),
+                        port: number_of(args.next())?,
+                    });
+                }
+                Some("--wall") => {
+                    let length = number_of(args.next())?;
+                    sandbox = Some(SandboxPolicy::from_words(args.by_ref().take(length))?);
+                }
+                Some("--") => break,
+                Some(_) | None => return Err(format!("unknown option {}", arg.display())),
+            }
+        }
+        let command: Vec<OsString> = args.collect();
+        let mode = last.unwrap_or(ReapMode::Reap { watch, input });
+        if command.is_empty() && !matches!(mode, ReapMode::Check { .. }) {
+            let usage = "[--watch MILLISECONDS] [--input BYTES] [--limits P,M,F,O,D] [--wall COUNT RULE…] [--group FOLDER] \
+                         -- COMMAND [ARG…]";
+            return Err(format!("usage: planck reap {usage}"));
+        }
+        Ok(Self {
+            mode,
+            limits,
+            sandbox,
+            group,
+            command,
+        })
+    }
+}
+
+fn number_of<T: std::str::FromStr>(arg: Option<OsString>) -> Result<T, String> {
+    let text = arg.unwrap_or_default();
+    text.to_str()
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| format!("{} is not a number_of", text.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<ReapOptions, String> {
+        ReapOptions::parse(words.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn options_precede_the_command() {
+        let reap = |watch: Option<u64>, input, command: &[&str]| {
+            let watch = watch.map(Duration::from_millis);
+            let command = command.iter().map(OsString::from).collect();
+            Ok(ReapOptions {
+                mode: ReapMode::Reap { watch, input },
+                limits: None,
+                sandbox: None,
+                group: None,
+                command,
+            })
+        };
+        assert_eq!(
+            parse(&["--", "ls", "--watch"]),
+            reap(None, 0, &["ls", "--watch"])
+        );
+        assert_eq!(
+            parse(&["--watch", "900", "--input", "12", "--", "cat"]),
+            reap(Some(900), 12, &["cat"])
+        );
+        assert_eq!(
+            parse(&["--under", "7", "--", "cat"]).unwrap().mode,
+            ReapMode::Under {
+                parent: Pid::from_raw(7)
+            }
+        );
+        assert_eq!(
+            parse(&["--limits", "1,2,3,4,5", "--", "cat"])
+                .unwrap()
+                .limits
+                .unwrap()
+                .to_string(),
+            "1,2,3,4,5"
+        );
+        let grouped = parse(&["--group", "/sys/fs/cgroup/a b", "--", "cat"]).unwrap();
+        assert_eq!(
+            grouped.group,
+            Some(CallGroup::at("/sys/fs/cgroup/a b".into()))
+        );
+        let sandboxed = parse(&[
+            "--wall", "3", "level", "0", "network", "--inside", "--", "cat",
+        ])
+        .unwrap();
+        assert_eq!(
+            (sandboxed.mode, sandboxed.sandbox.unwrap().network),
+            (ReapMode::Inside, true)
+        );
+        for wrong in [
+            &[][..],
+            &["--limits", "1,2", "--", "ls"],
+            &["--"],
+            &["ls"],
+            &["--input", "many", "--", "ls"],
+            &["--input"],
+            &["--watch", "--", "ls"],
+            &["--wall", "1", "--", "ls"],
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
 }

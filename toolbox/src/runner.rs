@@ -9,12 +9,13 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+use planck_agent::storable;
+use planck_common::event::ToolEffect;
+
 use super::{
     CallEnd, Invocation, Tool, ToolOutcome, catalogue::ToolEntry, output::Caps, protect::Wall,
     toolbox::Toolbox,
 };
-use planck_agent::nul;
-use planck_common::event::ToolEffect;
 
 /// The maximum time that a cancelled tool may take to return its partial result. Killing the
 /// processes of a call takes less.
@@ -124,7 +125,7 @@ impl Runner {
 
     fn capped(&self, outcome: ToolOutcome) -> ToolOutcome {
         ToolOutcome {
-            text: self.bounds.caps.apply(nul::replaced(outcome.text)),
+            text: self.bounds.caps.apply(storable::text(outcome.text)),
             ..outcome
         }
     }

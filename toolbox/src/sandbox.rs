@@ -6,19 +6,19 @@ mod admitted;
 mod advice;
 mod bubblewrap;
 mod enter;
-mod git_identity;
 mod landlock;
 mod policy;
 mod probe;
-mod scratch;
 mod seccomp;
-mod shortfall;
 mod system;
 
 use std::{
+    env,
     ffi::OsString,
-    fmt, io,
-    os::fd::OwnedFd,
+    fmt,
+    fs::{self, Permissions},
+    io,
+    os::{fd::OwnedFd, unix::fs::PermissionsExt},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -26,15 +26,15 @@ use std::{
     },
 };
 
+use admitted::AdmittedPaths;
+use bubblewrap::Bubblewrap;
+use tempfile::TempDir;
+
+use crate::{process::Launch, toolchain::Toolchain, workspace::Workspace};
+
 pub(super) use enter::{check, enter};
 pub use landlock::Level;
 pub use policy::SandboxPolicy;
-use scratch::Scratch;
-use shortfall::Shortfall;
-
-use super::{process::Launch, toolchain::Toolchain, workspace::Workspace};
-use admitted::Admitted;
-use bubblewrap::Bubblewrap;
 
 /// Whether the configuration requires a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -92,7 +92,7 @@ struct SandboxInner {
     settings: SandboxSettings,
     /// Folders in the node's `PATH` that processes may not read.
     hidden: Vec<PathBuf>,
-    admitted: Admitted,
+    admitted: AdmittedPaths,
     /// The entries of `/proc` and `/sys` that the rules name. They are kept open, because the
     /// kernel replaces an entry that no process uses.
     _pinned: Vec<OwnedFd>,
@@ -130,7 +130,7 @@ impl Sandbox {
                 network: true,
                 ..SandboxSettings::default()
             },
-            Admitted::default(),
+            AdmittedPaths::default(),
         )
     }
 
@@ -140,7 +140,7 @@ impl Sandbox {
             Tier::Refused,
             Shortfall::new(reason, ""),
             SandboxSettings::default(),
-            Admitted::default(),
+            AdmittedPaths::default(),
         )
     }
 
@@ -152,7 +152,7 @@ impl Sandbox {
             return Self::off();
         }
         let chosen = probe::choose(&settings);
-        let ((tier, shortfall), admitted) = tokio::join!(chosen, Admitted::of(&settings));
+        let ((tier, shortfall), admitted) = tokio::join!(chosen, AdmittedPaths::of(&settings));
         Self::new(tier, shortfall, settings, admitted)
     }
 
@@ -160,7 +160,7 @@ impl Sandbox {
         tier: Tier,
         shortfall: Shortfall,
         settings: SandboxSettings,
-        admitted: Admitted,
+        admitted: AdmittedPaths,
     ) -> Self {
         let hidden = match tier {
             Tier::Open | Tier::Refused => Vec::new(),
@@ -389,5 +389,217 @@ impl fmt::Display for Sandbox {
                 }
             }
         }
+    }
+}
+
+// The private folder for the temporary files of a call. It is used if bubblewrap does not provide
+// a `/tmp`.
+
+/// The prefix of the folder's name.
+const PREFIX: &str = "planck-tool-";
+
+/// A private folder. Dropping this value removes the folder with its contents.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    folder: TempDir,
+    /// The path of the folder. It contains no links.
+    path: PathBuf,
+}
+
+impl Scratch {
+    fn create() -> io::Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir()?;
+        let path = folder.path().canonicalize()?;
+        Ok(Self { folder, path })
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        remove(self.folder.path());
+        self.folder.disable_cleanup(true);
+    }
+}
+
+/// Removes the folder, including subfolders that were made read-only. Links are removed and not
+/// followed.
+fn remove(folder: &Path) {
+    if fs::remove_dir_all(folder).is_err() && folder.is_dir() {
+        open_up(folder, 64);
+        if let Err(why) = fs::remove_dir_all(folder) {
+            tracing::warn!(folder = %folder.display(), %why, "cannot remove a call's temporary files");
+        }
+    }
+}
+
+fn open_up(folder: &Path, depth: usize) {
+    let _ = fs::set_permissions(folder, Permissions::from_mode(0o700));
+    let Some(depth) = depth.checked_sub(1) else {
+        return;
+    };
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            open_up(&entry.path(), depth);
+        }
+    }
+}
+
+// Why a node has no better sandbox, and what its user can do about it.
+
+/// The reason why the sandbox is not a better one, and what makes it better. Both are empty for the
+/// best sandbox.
+#[derive(Debug, Clone, Default)]
+struct Shortfall {
+    why: String,
+    remedy: String,
+}
+
+/// A call that bubblewrap makes and that machines or container engines refuse.
+struct RefusedCall {
+    /// Parts of the messages of `bwrap` when the call fails.
+    said: &'static [&'static str],
+    call: &'static str,
+    /// The advice for a user whose node runs in a container, and for one whose node does not.
+    in_container: &'static str,
+    on_machine: &'static str,
+}
+
+const REFUSED_CALLS: &[RefusedCall] = &[
+    RefusedCall {
+        said: &["new namespace"],
+        call: "`clone` with `CLONE_NEWUSER`",
+        in_container: "run the container with deploy/seccomp.json: `security_opt` in docker-compose.yml, \
+                       `sandbox.seccompProfile` of the Helm chart",
+        on_machine: "allow unprivileged user namespaces: `sysctl kernel.unprivileged_userns_clone=1`, and \
+                     `user.max_user_namespaces` above 0",
+    },
+    RefusedCall {
+        said: &["uid map", "gid map", "loopback"],
+        call: "the use of a new user namespace",
+        in_container: "AppArmor of the host restricts user namespaces: `sysctl \
+                       kernel.apparmor_restrict_unprivileged_userns=0` there",
+        on_machine: "AppArmor restricts user namespaces: `sysctl kernel.apparmor_restrict_unprivileged_userns=0`, or \
+                     a profile for bwrap with `userns`",
+    },
+    RefusedCall {
+        said: &["make / slave", "mount tmpfs", "pivot_root"],
+        call: "`mount`",
+        in_container: "run the container without the AppArmor profile of its engine: `apparmor` in `security_opt` of \
+                       docker-compose.yml, `sandbox.appArmorProfile` of the Helm chart; with SELinux `label=disable`",
+        on_machine: "AppArmor or SELinux refuses mounts: `sysctl kernel.apparmor_restrict_unprivileged_userns=0`, or \
+                     a profile for bwrap",
+    },
+];
+
+impl Shortfall {
+    fn new(why: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            why: why.into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    /// Returns what keeps an installed bubblewrap from working, by the message of a trial that
+    /// failed.
+    fn of_trial(said: &str) -> Self {
+        Self::of_trial_in(said, is_container())
+    }
+
+    fn of_trial_in(said: &str, is_container: bool) -> Self {
+        let refused = REFUSED_CALLS
+            .iter()
+            .find(|refused| refused.said.iter().any(|part| said.contains(part)));
+        // What `bwrap` then advises concerns machines only.
+        let failed = said.split(", likely").next().unwrap_or(said);
+        match refused {
+            Some(refused) => Self::new(
+                format!(
+                    "bubblewrap does not work here, because {} is refused: {failed}",
+                    refused.call
+                ),
+                match is_container {
+                    true => refused.in_container,
+                    false => refused.on_machine,
+                },
+            ),
+            None => Self::new(
+                format!("bubblewrap does not work here: {said}"),
+                "`bwrap --unshare-all --ro-bind / / true` shows what is refused here",
+            ),
+        }
+    }
+}
+
+/// Returns whether this process runs in a container of Docker, Podman or Kubernetes.
+fn is_container() -> bool {
+    let marks = ["/.dockerenv", "/run/.containerenv"];
+    marks.iter().any(|mark| Path::new(mark).exists())
+        || env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scratch_folder_is_private_and_removed_completely() {
+        let scratch = Scratch::create().unwrap();
+        let path = scratch.path().to_owned();
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+        fs::create_dir_all(path.join("a/b")).unwrap();
+        fs::write(path.join("a/b/c"), "x").unwrap();
+        fs::set_permissions(path.join("a"), Permissions::from_mode(0o000)).unwrap();
+        drop(scratch);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn refused_call_is_named_with_what_allows_it() {
+        for (said, call, container, machine) in [
+            (
+                "bwrap: No permissions to create new namespace, likely because the kernel does not allow non-privileged user namespaces.",
+                "CLONE_NEWUSER",
+                "deploy/seccomp.json",
+                "unprivileged_userns_clone",
+            ),
+            (
+                "bwrap: Failed to make / slave: Permission denied",
+                "`mount`",
+                "appArmorProfile",
+                "AppArmor",
+            ),
+            (
+                "bwrap: setting up uid map: Permission denied",
+                "user namespace",
+                "apparmor_restrict",
+                "apparmor_restrict",
+            ),
+        ] {
+            for (is_container, wanted) in [(true, container), (false, machine)] {
+                let told = Shortfall::of_trial_in(said, is_container);
+                assert!(
+                    told.why.contains(call) && told.why.contains("bwrap: "),
+                    "{told:?}"
+                );
+                assert!(
+                    told.remedy.contains(wanted) && !told.why.contains("likely"),
+                    "{told:?}"
+                );
+            }
+        }
+        let told = Shortfall::of_trial_in("a trial does not end within 5s", false);
+        assert!(
+            told.why.ends_with("a trial does not end within 5s") && told.remedy.contains("bwrap")
+        );
     }
 }

@@ -1,8 +1,5 @@
 //! Skills are instructions that an agent loads when it needs them. Each is a file
-//! `<dir>/<name>/SKILL.md`.
-
-mod header;
-mod tools;
+//! `<dir>/<name>/SKILL.md`. An agent finds and reads them with two tools.
 
 use std::{
     collections::BTreeMap,
@@ -10,12 +7,19 @@ use std::{
     sync::Arc,
 };
 
-pub use header::BadHeader;
-pub use tools::tools;
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde_json::json;
 
-use crate::Unknown;
-use crate::project::{NameClash, NotRead, ProjectSource};
+use planck_agent::model::ToolSpec;
+use planck_common::{event::ToolEffect, id::is_id};
 use planck_host::regular_file::FileRefused;
+
+use crate::{
+    Invocation, Tool, ToolOutcome, Unknown, args,
+    project::{NameClash, NotRead, ProjectSource},
+    spec,
+};
 
 /// The name of the file that describes a skill.
 pub const FILE: &str = "SKILL.md";
@@ -191,7 +195,7 @@ fn add_offered(
 
 /// Returns the name and the description of a skill. `fallback` is the name if the header has none.
 pub(crate) fn described(text: &str, fallback: Option<&str>) -> Result<(String, String), BadHeader> {
-    let header::Header { name, description } = header::parse(text, fallback)?;
+    let Header { name, description } = parse_header(text, fallback)?;
     Ok((name, description))
 }
 
@@ -225,7 +229,7 @@ fn load_one(source: &ProjectSource, folder: &Path) -> Result<Skill, InvalidSkill
     };
     // Other programs name a skill after its folder if the header has no name.
     let fallback = source.is_offered().then(|| folder.to_str()).flatten();
-    let header = header::parse(&text, fallback).map_err(|bad| InvalidSkill::Header {
+    let header = parse_header(&text, fallback).map_err(|bad| InvalidSkill::Header {
         file: file.clone(),
         bad,
     })?;
@@ -248,6 +252,232 @@ impl Skill {
     fn read(&self) -> Result<String, NotRead> {
         let text = self.source.read(&self.below, LARGEST)?;
         text.ok_or_else(|| NotRead::Refused(FileRefused::Io(std::io::ErrorKind::NotFound.into())))
+    }
+}
+
+// The header of a SKILL.md, which is YAML between two lines of `---`.
+
+const FENCE: &str = "---";
+
+#[derive(Debug, PartialEq, Eq)]
+struct Header {
+    name: String,
+    description: String,
+}
+
+/// A mistake in a header, and how to correct it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadHeader {
+    #[error(
+        "the file does not begin with `---`; begin it with `---`, `name: …`, `description: …`, `---`"
+    )]
+    NotOpened,
+    #[error("the header is not closed; end it with a line of `---`")]
+    NotClosed { line: usize },
+    #[error(
+        "the header cannot be read: {what}; its values are texts, and one with a colon in it needs quotes"
+    )]
+    NotYaml { line: usize, what: String },
+    #[error("the header has no `{field}`; add `{field}: …`")]
+    Missing { field: &'static str, line: usize },
+    #[error("`{name}` cannot name a skill; use 1 to 64 of A-Z a-z 0-9 _ -")]
+    Name { name: String, line: usize },
+}
+
+impl BadHeader {
+    /// Returns the line of the mistake in the file, counted from 1.
+    pub fn line(&self) -> usize {
+        match self {
+            Self::NotOpened => 1,
+            Self::NotClosed { line }
+            | Self::NotYaml { line, .. }
+            | Self::Missing { line, .. }
+            | Self::Name { line, .. } => *line,
+        }
+    }
+}
+
+/// The fields of the header that Planck reads. All others are ignored, because they belong to other
+/// programs.
+#[derive(Deserialize)]
+struct Fields {
+    name: Option<String>,
+    description: Option<String>,
+}
+
+/// Parses the header of a SKILL.md. `fallback` is the name of a skill whose header has none.
+fn parse_header(text: &str, fallback: Option<&str>) -> Result<Header, BadHeader> {
+    let (yaml, _) = split(text)?;
+    let fields: Fields = serde_saphyr::from_str(yaml).map_err(|why| not_yaml(&why))?;
+    let missing = |field| BadHeader::Missing { field, line: 1 };
+    let name = fields
+        .name
+        .filter(|name| !name.is_empty())
+        .or(fallback.map(Into::into))
+        .ok_or(missing("name"))?;
+    let description = fields
+        .description
+        .map(|text| one_line(&text))
+        .filter(|text| !text.is_empty())
+        .ok_or(missing("description"))?;
+    if !is_id(&name) {
+        let line = 2 + yaml
+            .lines()
+            .take_while(|line| !line.trim_start().starts_with("name"))
+            .count();
+        return Err(BadHeader::Name { name, line });
+    }
+    Ok(Header { name, description })
+}
+
+/// Returns the text of a SKILL.md after its header, or the whole text if the header is not valid.
+fn body(text: &str) -> &str {
+    split(text)
+        .map_or(text, |(_, body)| body)
+        .trim_start_matches(['\r', '\n'])
+}
+
+fn split(text: &str) -> Result<(&str, &str), BadHeader> {
+    let text = text.trim_start_matches('\u{feff}');
+    let mut lines = text.split_inclusive('\n');
+    let opening = lines
+        .next()
+        .filter(|line| line.trim_end() == FENCE)
+        .ok_or(BadHeader::NotOpened)?;
+    let mut end = opening.len();
+    for line in lines {
+        if line.trim_end() == FENCE {
+            let yaml = text.get(opening.len()..end).unwrap_or_default();
+            return Ok((yaml, text.get(end + line.len()..).unwrap_or_default()));
+        }
+        end += line.len();
+    }
+    Err(BadHeader::NotClosed {
+        line: text.lines().count().max(1),
+    })
+}
+
+fn not_yaml(why: &serde_saphyr::Error) -> BadHeader {
+    let within = why
+        .location()
+        .map_or(1, |location| usize::try_from(location.line()).unwrap_or(1));
+    let text = why.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    // The message contains a position that counts from the first line of the header. The position
+    // is removed, because the error has its own.
+    let what = first
+        .split_once("column ")
+        .and_then(|(_, rest)| rest.split_once(": "))
+        .map_or(first, |(_, what)| what);
+    BadHeader::NotYaml {
+        line: within + 1,
+        what: what.to_owned(),
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+// The tools `load_skill` and `list_skills` for the skills of one agent.
+
+/// Returns the two tools for an agent with these skills.
+pub fn tools(skills: &Skills) -> [Arc<dyn Tool>; 2] {
+    [
+        Arc::new(LoadSkill::new(skills.clone())),
+        Arc::new(ListSkills::new(skills.clone())),
+    ]
+}
+
+struct LoadSkill {
+    spec: ToolSpec,
+    skills: Skills,
+}
+
+#[derive(Deserialize)]
+struct LoadSkillArgs {
+    name: String,
+}
+
+impl LoadSkill {
+    fn new(skills: Skills) -> Self {
+        let parameters = json!({
+            "type": "object",
+            "properties": {"name": {"type": "string", "minLength": 1}},
+            "required": ["name"],
+            "additionalProperties": false,
+        });
+        Self {
+            spec: spec(
+                "load_skill",
+                "Read a skill's instructions.",
+                ToolEffect::Pure,
+                &parameters,
+            ),
+            skills,
+        }
+    }
+}
+
+#[async_trait]
+impl Tool for LoadSkill {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn run(&self, call: Invocation) -> ToolOutcome {
+        let LoadSkillArgs { name } = match args(&call) {
+            Ok(args) => args,
+            Err(refused) => return refused,
+        };
+        let Some(skill) = self.skills.find(&name) else {
+            return ToolOutcome::error(
+                Unknown::of("skill", &name, self.skills.names()).to_string(),
+            );
+        };
+        let wanted = skill.clone();
+        match tokio::task::spawn_blocking(move || wanted.read()).await {
+            Err(panic) => ToolOutcome::error(format!("failed: {panic}")),
+            Ok(Ok(text)) => ToolOutcome::ok(body(&text)),
+            Ok(Err(why)) => ToolOutcome::error(format!(
+                "cannot read skill `{name}` from {}: {why}",
+                skill.file.display()
+            )),
+        }
+    }
+}
+
+struct ListSkills {
+    spec: ToolSpec,
+    skills: Skills,
+}
+
+impl ListSkills {
+    fn new(skills: Skills) -> Self {
+        let parameters = json!({"type": "object", "properties": {}, "additionalProperties": false});
+        Self {
+            spec: spec(
+                "list_skills",
+                "List your skills with their files.",
+                ToolEffect::Pure,
+                &parameters,
+            ),
+            skills,
+        }
+    }
+}
+
+#[async_trait]
+impl Tool for ListSkills {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    async fn run(&self, _: Invocation) -> ToolOutcome {
+        let skills: Vec<_> = self.skills.iter().map(|skill| {
+            json!({"name": skill.name, "description": skill.description, "file": skill.file, "resources": skill.resources})
+        }).collect();
+        ToolOutcome::ok(json!(skills).to_string())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use planck_agent::absent_tool::no_such_tool;
+use planck_agent::{ArgumentCheck, model::ToolSpec, outcome::no_such_tool};
 use planck_common::{event::ToolEffect, wait::WaitKind};
 
 use super::{
@@ -10,8 +10,6 @@ use super::{
     catalogue::{BadTool, ToolEntry},
     outside,
 };
-use planck_agent::ArgumentCheck;
-use planck_agent::model::ToolSpec;
 
 /// An immutable set of tools that is cheap to clone. When the tools of an agent change, the agent
 /// gets a new toolbox.

@@ -166,7 +166,7 @@ fn request_to_the_summariser_is_bounded() {
         "{}",
         request.user.chars().count()
     );
-    insta::assert_snapshot!(super::prompt::written(&material.lines[3]), @r#"
+    insta::assert_snapshot!(super::written(&material.lines[3]), @r#"
     <message from="agent">
     calls read with {"path":"a"}
     </message>

@@ -1,8 +1,9 @@
 mod commands;
 mod layers;
 
-use planck_common::{event::ToolEffect, permission::Rule};
 use serde_json::{Value, json};
+
+use planck_common::{event::ToolEffect, permission::Rule};
 
 use super::{CallFacts, Match, PathPattern, check, matches, rule_for};
 

@@ -1,15 +1,17 @@
 //! The events of waits: the one that opens a wait, with what a person or a client is asked, and
 //! those that end it.
 
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+
 use planck_common::{
     CallId,
     event::{Event, ToolEffect},
     wait::{WaitAnswer, WaitClosed, WaitDecision, WaitKind, WaitOpened},
 };
-use serde::{Deserialize, Serialize};
-use serde_json::value::{RawValue, to_raw_value};
 
-use crate::{Agent, StepEffects, digest, model::ToolSpec, permission, round::CallNames};
+use super::digest_of_call;
+use crate::{Agent, StepEffects, model::ToolSpec, permission, round::CallNames};
 
 /// The maximum length of a wait's title in characters.
 const TITLE: usize = 160;
@@ -26,7 +28,7 @@ struct Question {
 
 /// The `request` of a wait about a call.
 #[derive(Serialize)]
-struct CallRequest<'a> {
+struct AskedCall<'a> {
     tool: &'a str,
     args: &'a RawValue,
     effect: ToolEffect,
@@ -56,13 +58,13 @@ impl Agent {
             call_id: None,
             kind,
             title: title(&name, args),
-            request: raw(&CallRequest {
+            request: raw(&AskedCall {
                 tool: &tool.name,
                 args,
                 effect: tool.effect,
                 why,
             }),
-            digest: digest::of_call(&tool.name, &tool.description, args.get()),
+            digest: digest_of_call(&tool.name, &tool.description, args.get()),
             options: None,
             schema: None,
             rule: None,

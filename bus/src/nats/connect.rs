@@ -1,20 +1,22 @@
 //! Connects to NATS with the options of the program, and checks that the server has what Planck
 //! needs.
 
-use std::{error::Error, io, iter::successors, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    error::Error, io, iter::successors, net::IpAddr, path::PathBuf, sync::Arc, time::Duration,
+};
 
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, ServerAddr};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, ServerAddr, ServerInfo};
 use percent_encoding::percent_decode_str;
+use serde::Deserialize;
+use tokio::time::{Instant, sleep, timeout_at};
+
 use planck_common::{
     inbox::{InboxPrefix, ReplyRule},
     subject::Prefix,
 };
-use serde::Deserialize;
-use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
-    link::{LinkEvents, NatsLink},
-    replies::ReplyGuard,
+    link::{LinkEvents, NatsLink, ReplyCheck},
     request::{Outgoing, exchange},
 };
 use crate::{BusError, OutboxLimits};
@@ -120,7 +122,7 @@ async fn try_connect(options: &NatsOptions, servers: &[ServerAddr]) -> Result<Na
         .chain([&options.inbox_prefix])
         .cloned()
         .collect();
-    let replies = ReplyGuard::new(ReplyRule::new(options.prefix.clone(), inboxes));
+    let replies = ReplyCheck::new(ReplyRule::new(options.prefix.clone(), inboxes));
     Ok(NatsLink::new(client, events, replies))
 }
 
@@ -371,6 +373,39 @@ fn no_jetstream(why: &str) -> BusError {
     ))
 }
 
+// Checks whether anyone on the network could command nodes.
+
+/// Returns a warning if the server accepts clients without credentials and can be reached from
+/// other machines, otherwise `None`. `connected` are the configured hosts of the servers.
+pub fn exposure<'a>(
+    info: &'a ServerInfo,
+    connected: impl Iterator<Item = &'a str>,
+) -> Option<String> {
+    if info.auth_required {
+        return None;
+    }
+    let announced = info
+        .connect_urls
+        .iter()
+        .map(|url| url.rsplit_once(':').map_or(url.as_str(), |(host, _)| host));
+    let mut hosts = connected
+        .chain([info.host.as_str()])
+        .chain(announced)
+        .map(|host| host.trim_matches(['[', ']']));
+    let outside = hosts.find(|host| !host.is_empty() && !is_loopback(host))?;
+    Some(format!(
+        "the NATS server listens at {outside} and asks for no user: whoever reaches it runs commands on this cluster's nodes. Let \
+         it listen on 127.0.0.1 (deploy/nats.conf), or give it users (deploy/nats-cluster.conf)"
+    ))
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost"
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -396,6 +431,40 @@ mod tests {
         let public = seed.replace("SU", "UA");
         for wrong in ["", "user.nk", &seed[1..], &seed.to_lowercase(), &public] {
             assert!(!is_seed(wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn open_server_beyond_loopback_is_exposed() {
+        for (auth_required, host, urls, connected, exposed) in [
+            (false, "127.0.0.1", &[][..], "127.0.0.1", false),
+            (false, "localhost", &[], "localhost", false),
+            (false, "::1", &[], "::1", false),
+            (false, "0.0.0.0", &[], "127.0.0.1", true),
+            (false, "127.0.0.1", &["10.0.0.7:4222"], "127.0.0.1", true),
+            (false, "127.0.0.1", &["[fe80::1]:4222"], "127.0.0.1", true),
+            (
+                false,
+                "127.0.0.1",
+                &["127.0.0.1:4222", "[::1]:4222"],
+                "127.0.0.1",
+                false,
+            ),
+            (false, "127.0.0.1", &[], "nats", true),
+            (true, "0.0.0.0", &["10.0.0.7:4222"], "nats", false),
+        ] {
+            let info = ServerInfo {
+                auth_required,
+                host: host.into(),
+                connect_urls: urls.iter().map(|url| (*url).to_owned()).collect(),
+                ..ServerInfo::default()
+            };
+            let said = exposure(&info, [connected].into_iter());
+            assert_eq!(
+                said.is_some(),
+                exposed,
+                "{host} {urls:?} {connected}: {said:?}"
+            );
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use async_nats::{Client, Event, ServerError, connection::State};
+use async_nats::{Client, Event, Message, ServerError, connection::State};
 use bytes::Bytes;
 use tokio::{
     runtime::Handle,
@@ -14,7 +14,9 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{replies::ReplyGuard, request::ReplyInbox};
+use planck_common::inbox::{Refusals, ReplyRule};
+
+use super::request::ReplyInbox;
 use crate::{
     BusError,
     publisher::{LinkStatus, Outlet},
@@ -28,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(200);
 pub struct NatsLink {
     pub client: Client,
     pub events: Arc<LinkEvents>,
-    pub replies: ReplyGuard,
+    pub replies: ReplyCheck,
     /// The subscription for the replies to requests. It is made when it is first needed, because an
     /// observer may not be allowed to have one, and made again after the server refused it.
     inbox: Mutex<Arc<OnceCell<Arc<ReplyInbox>>>>,
@@ -134,7 +136,7 @@ impl Denials {
 
 impl NatsLink {
     /// Wraps a connection that was opened on the current runtime.
-    pub fn new(client: Client, events: Arc<LinkEvents>, replies: ReplyGuard) -> Self {
+    pub fn new(client: Client, events: Arc<LinkEvents>, replies: ReplyCheck) -> Self {
         Self {
             client,
             events,
@@ -224,4 +226,57 @@ impl Outlet for NatsLink {
             error = self.went_down() => Err(error),
         }
     }
+}
+
+// Decides which requests are performed: those without a reply subject, and those whose reply
+// subject is an inbox.
+
+/// The check of the reply subjects of requests. It counts the requests that it refuses, and logs
+/// some of them.
+#[derive(Debug)]
+pub struct ReplyCheck {
+    rule: ReplyRule,
+    refusals: Mutex<Refusals>,
+}
+
+impl ReplyCheck {
+    pub fn new(rule: ReplyRule) -> Self {
+        Self {
+            rule,
+            refusals: Mutex::default(),
+        }
+    }
+
+    /// Returns whether a request may be performed and answered. Counts a request that may not. A
+    /// request without a reply subject is performed without a reply.
+    pub fn admits(&self, request: &Message) -> bool {
+        let Some(to) = request.reply.as_deref().filter(|to| !self.rule.admits(to)) else {
+            return true;
+        };
+        let to_log = self
+            .refusals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .add(std::time::Instant::now());
+        if let Some(refused) = to_log {
+            let (subject, to) = (shown(&request.subject), shown(to));
+            tracing::warn!(
+                subject,
+                to,
+                refused,
+                "refused a request: its reply would go to a subject that is no inbox; if it is one, name it in nats.reply_prefixes"
+            );
+        }
+        false
+    }
+}
+
+/// Returns the beginning of a subject that the caller chose, without control characters, for the
+/// log.
+fn shown(subject: &str) -> String {
+    subject
+        .chars()
+        .take(120)
+        .filter(|c| !c.is_control())
+        .collect()
 }

@@ -3,23 +3,29 @@
 //! support neither conditions on other keys nor batches.
 
 mod bucket;
-mod reply;
-mod watch;
-
-#[cfg(test)]
-mod tests;
 
 use std::{sync::Arc, time::Duration};
 
-use async_nats::{HeaderMap, header};
+use async_nats::{
+    HeaderMap, header,
+    jetstream::{
+        self,
+        kv::{Entry, Operation, Watch},
+    },
+};
 use async_trait::async_trait;
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
-use futures_util::stream::BoxStream;
-use planck_common::server_clock::ServerClock;
+use futures_util::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 
-use self::reply::{StreamMessage, WriteAck};
+use planck_common::server_clock::ServerClock;
+
 use super::{
     link::NatsLink,
     request::{LINK_PATIENCE, Outgoing, exchange},
@@ -151,12 +157,12 @@ impl NatsRecords {
         let answer = self
             .ask("MSG.GET", question.to_string().into(), patience)
             .await?;
-        reply::found(&answer, &self.bucket)
+        found(&answer, &self.bucket)
     }
 
     async fn publish(&self, writes: &[Outgoing]) -> Result<u64, RecordsError> {
         match self.exchange("the registry", writes, DEADLINE).await {
-            Ok(answer) => reply::stored(&answer, &self.bucket).map(|WriteAck { seq }| seq),
+            Ok(answer) => stored(&answer, &self.bucket).map(|WriteAck { seq }| seq),
             Err(BusError::NoResponders(_)) => Err(self.why_nobody().await),
             Err(BusError::Denied(why)) => Err(RecordsError::Denied(why)),
             Err(error @ (BusError::TimedOut { .. } | BusError::Away(_) | BusError::Ended)) => {
@@ -295,6 +301,245 @@ impl Records for NatsRecords {
     }
 
     fn watch(&self, pattern: &str) -> BoxStream<'static, Hint> {
-        watch::hints(self.clone(), pattern.to_owned())
+        hints(self.clone(), pattern.to_owned())
     }
 }
+
+// Reads JetStream's replies, and maps its error codes.
+
+const WRONG_LAST_SEQUENCE: u64 = 10_071;
+/// The code for a wrong last sequence number in a batch, and wherever else the server does not
+/// report the correct number.
+const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10_164;
+/// The code for a write while other writes to the key are in progress. Nothing was written.
+const NOT_READY: u64 = 10_163;
+/// The code for a batch of which a message was lost. Nothing was written.
+const INCOMPLETE_BATCH: u64 = 10_176;
+const STREAM_NOT_FOUND: u64 = 10_059;
+const NO_MESSAGE_FOUND: u64 = 10_037;
+/// The code if JetStream or its stream has no leader.
+const UNAVAILABLE: u64 = 503;
+
+/// A message of the stream.
+struct StreamMessage {
+    subject: String,
+    seq: u64,
+    /// The value, or `None` if the message removes the key.
+    value: Option<Bytes>,
+}
+
+/// The confirmation of a write.
+#[derive(Deserialize)]
+struct WriteAck {
+    seq: u64,
+}
+
+#[derive(Deserialize)]
+struct Failed {
+    error: JetStreamRefusal,
+}
+
+#[derive(Deserialize)]
+struct JetStreamRefusal {
+    code: u64,
+    #[serde(default)]
+    err_code: u64,
+    #[serde(default)]
+    description: String,
+}
+
+#[derive(Deserialize)]
+struct MessageReply {
+    message: RawMessage,
+}
+
+#[derive(Deserialize)]
+struct RawMessage {
+    subject: String,
+    seq: u64,
+    #[serde(default)]
+    hdrs: String,
+    #[serde(default)]
+    data: String,
+}
+
+fn stored(answer: &[u8], bucket: &str) -> Result<WriteAck, RecordsError> {
+    parse(answer, bucket).map_err(JetStreamError::into_error)
+}
+
+/// Reads a reply with a message of the stream. Returns `None` if there is no such message.
+fn found(answer: &[u8], bucket: &str) -> Result<Option<StreamMessage>, RecordsError> {
+    match parse::<MessageReply>(answer, bucket) {
+        Ok(MessageReply { message }) => message.read().map(Some),
+        Err(JetStreamError {
+            code: NO_MESSAGE_FOUND,
+            ..
+        }) => Ok(None),
+        Err(failure) => Err(failure.into_error()),
+    }
+}
+
+/// Parses a reply of the API. Fails with the error that the reply contains, or if the reply cannot
+/// be parsed.
+fn parse<T: DeserializeOwned>(answer: &[u8], bucket: &str) -> Result<T, JetStreamError> {
+    if let Ok(Failed { error }) = serde_json::from_slice(answer) {
+        return Err(JetStreamError::of(error, bucket));
+    }
+    let foreign = |error: serde_json::Error| JetStreamError {
+        code: 0,
+        error: RecordsError::Unfit(format!(
+            "cannot read JetStream's answer about bucket {bucket}: {error}"
+        )),
+    };
+    serde_json::from_slice(answer).map_err(foreign)
+}
+
+/// An error code of JetStream, and its meaning.
+struct JetStreamError {
+    code: u64,
+    error: RecordsError,
+}
+
+impl JetStreamError {
+    fn of(
+        JetStreamRefusal {
+            code,
+            err_code,
+            description,
+        }: JetStreamRefusal,
+        bucket: &str,
+    ) -> Self {
+        let error = match (err_code, code) {
+            (WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT, _) => RecordsError::Refused,
+            (STREAM_NOT_FOUND, _) => RecordsError::Missing(bucket.into()),
+            (NOT_READY | INCOMPLETE_BATCH, _) | (_, UNAVAILABLE) => RecordsError::Away(description),
+            _ => RecordsError::Unfit(format!(
+                "JetStream refuses bucket {bucket} something: {description} ({err_code})"
+            )),
+        };
+        Self {
+            code: err_code,
+            error,
+        }
+    }
+
+    fn into_error(self) -> RecordsError {
+        self.error
+    }
+}
+
+impl RawMessage {
+    fn read(self) -> Result<StreamMessage, RecordsError> {
+        let broken =
+            |error| RecordsError::Unfit(format!("cannot read a message of JetStream: {error}"));
+        let (headers, data) = (
+            BASE64_STANDARD.decode(&self.hdrs),
+            BASE64_STANDARD.decode(&self.data),
+        );
+        let (headers, data) = (headers.map_err(broken)?, data.map_err(broken)?);
+        let value = (!removes(&String::from_utf8_lossy(&headers))).then(|| data.into());
+        Ok(StreamMessage {
+            subject: self.subject,
+            seq: self.seq,
+            value,
+        })
+    }
+}
+
+/// Returns whether the headers mark a message that removes its key. A client writes such a message
+/// to remove the key, and the server when a record expires.
+fn removes(headers: &str) -> bool {
+    let mut names = headers.lines().filter_map(|line| line.split(':').next());
+    names.any(|name| name == OPERATION || name == "Nats-Marker-Reason")
+}
+
+// A watch that is restarted whenever it breaks. The client library's own watch continues after
+// some of its errors and stays silent after others, so this module restarts the watch after any
+// error.
+
+/// The pause after a failed attempt to start a watch.
+const PAUSE: Duration = Duration::from_millis(500);
+
+struct WatchTask {
+    records: NatsRecords,
+    pattern: String,
+    watch: Option<Watch>,
+}
+
+fn hints(records: NatsRecords, pattern: String) -> BoxStream<'static, Hint> {
+    let watching = WatchTask {
+        records,
+        pattern,
+        watch: None,
+    };
+    stream::unfold(watching, |mut watching| async move {
+        Some((watching.next().await, watching))
+    })
+    .boxed()
+}
+
+impl WatchTask {
+    async fn next(&mut self) -> Hint {
+        loop {
+            match &mut self.watch {
+                Some(watch) => match watch.next().await {
+                    Some(Ok(entry)) => return changed(entry),
+                    Some(Err(error)) => self.broke(&error.to_string()),
+                    None => self.broke("it ended"),
+                },
+                None => match timeout(DEADLINE, begin(&self.records, &self.pattern)).await {
+                    Ok(Ok(watch)) => {
+                        self.watch = Some(watch);
+                        return Hint::Restarted;
+                    }
+                    Ok(Err(error)) => pause(&self.records.bucket, &error).await,
+                    Err(_) => pause(&self.records.bucket, "no answer").await,
+                },
+            }
+        }
+    }
+
+    fn broke(&mut self, why: &str) {
+        tracing::debug!(
+            bucket = self.records.bucket,
+            why,
+            "restarting a watch of the registry"
+        );
+        self.watch = None;
+    }
+}
+
+async fn begin(records: &NatsRecords, pattern: &str) -> Result<Watch, String> {
+    let client = records.link.client.clone();
+    let jetstream = jetstream::context::ContextBuilder::new()
+        .timeout(DEADLINE)
+        .build(client);
+    let bucket = jetstream
+        .get_key_value(&records.bucket)
+        .await
+        .map_err(|error| error.to_string())?;
+    bucket
+        .watch_with_history(pattern)
+        .await
+        .map_err(|error| error.to_string())
+}
+
+async fn pause(bucket: &str, why: &str) {
+    tracing::debug!(bucket, why, "cannot watch the registry");
+    sleep(PAUSE).await;
+}
+
+fn changed(entry: Entry) -> Hint {
+    let value = match entry.operation {
+        Operation::Put => Some(entry.value),
+        Operation::Delete | Operation::Purge => None,
+    };
+    Hint::Changed(Record {
+        key: entry.key,
+        revision: entry.revision,
+        value,
+    })
+}
+
+#[cfg(test)]
+mod tests;

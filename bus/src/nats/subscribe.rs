@@ -62,7 +62,7 @@ pub async fn observe(
     link.up_by(Instant::now() + LINK_PATIENCE).await?;
     let (denials, subject) = (link.events.denials(), prefix.on(subject));
     let messages = begin(&link, &subject).await?;
-    let observer = Observer {
+    let observer = LossObserver {
         _link: link,
         messages,
         denials,
@@ -72,7 +72,7 @@ pub async fn observe(
     Ok(stream::unfold(Some(observer), |observer| async { observer?.next().await }).boxed())
 }
 
-struct Observer {
+struct LossObserver {
     /// The link, whose connection stays open as long as the observer exists.
     _link: Arc<NatsLink>,
     messages: Subscriber,
@@ -81,7 +81,7 @@ struct Observer {
     prefix: Prefix,
 }
 
-impl Observer {
+impl LossObserver {
     async fn next(mut self) -> Option<(Result<Delivery, BusError>, Option<Self>)> {
         loop {
             let subjects = [self.subject.as_str()];

@@ -33,7 +33,7 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use super::{Frame, ToClient, ToServer, WAITING, other_user, path_in, write_frames};
+use super::{SocketFrame, ToClient, ToServer, WAITING, other_user, path_in, write_frames};
 use crate::{
     Bus, BusError, CommandHandler, Delivery, OutboxLimits, Published, ServiceGuard,
     memory::{BEHIND, check_size},
@@ -53,7 +53,7 @@ pub struct SocketBus {
 
 #[derive(Debug)]
 struct SocketLink {
-    frames: mpsc::Sender<Frame<ToServer>>,
+    frames: mpsc::Sender<SocketFrame<ToServer>>,
     next: AtomicU64,
     state: Mutex<LinkState>,
 }
@@ -124,11 +124,11 @@ async fn transfer(
     link: Arc<SocketLink>,
     reading: OwnedReadHalf,
     writing: OwnedWriteHalf,
-    to_write: mpsc::Receiver<Frame<ToServer>>,
+    to_write: mpsc::Receiver<SocketFrame<ToServer>>,
 ) {
     let reader = async {
         let mut reading = BufReader::new(reading);
-        while let Some(frame) = Frame::read(&mut reading).await? {
+        while let Some(frame) = SocketFrame::read(&mut reading).await? {
             link.take(frame);
         }
         Ok(())
@@ -160,7 +160,7 @@ impl SocketLink {
         self.state().has_ended
     }
 
-    fn take(&self, frame: Frame<ToClient>) {
+    fn take(&self, frame: SocketFrame<ToClient>) {
         let mut state = self.state();
         match frame.header {
             ToClient::Done { id } => reply(&mut state, id, Ok(frame.payload)),
@@ -184,12 +184,12 @@ impl SocketLink {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    async fn send(&self, frame: Frame<ToServer>) -> Result<(), BusError> {
+    async fn send(&self, frame: SocketFrame<ToServer>) -> Result<(), BusError> {
         self.frames.send(frame).await.map_err(|_| BusError::Ended)
     }
 
     /// Sends a frame, and waits for the reply to its id.
-    async fn ask(&self, id: u64, frame: Frame<ToServer>) -> Result<Bytes, BusError> {
+    async fn ask(&self, id: u64, frame: SocketFrame<ToServer>) -> Result<Bytes, BusError> {
         let (reply, answered) = oneshot::channel();
         {
             let mut state = self.state();
@@ -221,7 +221,7 @@ impl Drop for Subscription {
         // If the queue is full, the messages that still come are dropped.
         let _left = link
             .frames
-            .try_send(Frame::bare(ToServer::Unsubscribe { id: *id }));
+            .try_send(SocketFrame::bare(ToServer::Unsubscribe { id: *id }));
     }
 }
 
@@ -247,7 +247,7 @@ impl Bus for SocketBus {
     ) -> Result<Bytes, BusError> {
         check_size(&body)?;
         let (id, to) = (self.link.id(), to.to_string());
-        let frame = Frame {
+        let frame = SocketFrame {
             header: ToServer::Request {
                 id,
                 to: to.clone(),
@@ -272,7 +272,7 @@ impl Bus for SocketBus {
             link: Arc::clone(&self.link),
             id,
         };
-        let frame = Frame::bare(ToServer::Subscribe {
+        let frame = SocketFrame::bare(ToServer::Subscribe {
             id,
             subject: subject.to_owned(),
         });
@@ -327,12 +327,12 @@ impl Outlet for SocketLink {
 
     async fn send(&self, subject: String, payload: Bytes) -> Result<(), BusError> {
         let header = ToServer::Publish { subject };
-        Self::send(self, Frame { header, payload }).await
+        Self::send(self, SocketFrame { header, payload }).await
     }
 
     async fn flush(&self) -> Result<(), BusError> {
         let id = self.id();
-        let frame = Frame::bare(ToServer::Flush { id, timeout: SOON });
+        let frame = SocketFrame::bare(ToServer::Flush { id, timeout: SOON });
         self.ask(id, frame).await.map(drop)
     }
 }

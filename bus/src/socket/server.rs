@@ -21,7 +21,7 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Frame, ToClient, ToServer, WAITING, other_user, path_in, write_frames};
+use super::{SocketFrame, ToClient, ToServer, WAITING, other_user, path_in, write_frames};
 use crate::{Bus, BusError};
 
 /// The maximum number of clients at a time.
@@ -104,7 +104,7 @@ async fn accept(listener: UnixListener, bus: Arc<dyn Bus>) {
 /// Does what a client asks, until it closes the connection.
 async fn attend(stream: UnixStream, bus: Arc<dyn Bus>) -> io::Result<()> {
     let (reading, writing) = stream.into_split();
-    let (frames, to_write) = mpsc::channel::<Frame<ToClient>>(WAITING);
+    let (frames, to_write) = mpsc::channel::<SocketFrame<ToClient>>(WAITING);
     let mut tasks = JoinSet::new();
     let reader = async {
         let mut reading = BufReader::new(reading);
@@ -113,7 +113,7 @@ async fn attend(stream: UnixStream, bus: Arc<dyn Bus>) -> io::Result<()> {
             frames,
             subscriptions: HashMap::new(),
         };
-        while let Some(frame) = Frame::read(&mut reading).await? {
+        while let Some(frame) = SocketFrame::read(&mut reading).await? {
             while tasks.try_join_next().is_some() {}
             match tasks.len() < MOST_TASKS {
                 true => client.take(frame, &mut tasks),
@@ -131,7 +131,7 @@ async fn attend(stream: UnixStream, bus: Arc<dyn Bus>) -> io::Result<()> {
 /// A client that is connected.
 struct Attended {
     bus: Arc<dyn Bus>,
-    frames: mpsc::Sender<Frame<ToClient>>,
+    frames: mpsc::Sender<SocketFrame<ToClient>>,
     subscriptions: HashMap<u64, AbortHandle>,
 }
 
@@ -155,7 +155,7 @@ impl Attended {
         }
     }
 
-    fn take(&mut self, frame: Frame<ToServer>, tasks: &mut JoinSet<()>) {
+    fn take(&mut self, frame: SocketFrame<ToServer>, tasks: &mut JoinSet<()>) {
         let (bus, frames) = (Arc::clone(&self.bus), self.frames.clone());
         match frame.header {
             ToServer::Publish { subject } => bus.publish(subject, frame.payload),
@@ -183,13 +183,17 @@ impl Attended {
     }
 }
 
-async fn answer(frames: &mpsc::Sender<Frame<ToClient>>, id: u64, done: Result<Bytes, BusError>) {
+async fn answer(
+    frames: &mpsc::Sender<SocketFrame<ToClient>>,
+    id: u64,
+    done: Result<Bytes, BusError>,
+) {
     let frame = match done {
-        Ok(payload) => Frame {
+        Ok(payload) => SocketFrame {
             header: ToClient::Done { id },
             payload,
         },
-        Err(error) => Frame::bare(ToClient::Failed { id, error }),
+        Err(error) => SocketFrame::bare(ToClient::Failed { id, error }),
     };
     // The client may be gone.
     let _gone = frames.send(frame).await;
@@ -200,7 +204,7 @@ async fn forward(
     bus: Arc<dyn Bus>,
     subject: String,
     id: u64,
-    frames: mpsc::Sender<Frame<ToClient>>,
+    frames: mpsc::Sender<SocketFrame<ToClient>>,
 ) {
     let mut messages = match bus.subscribe(&subject).await {
         Ok(messages) => messages,
@@ -208,7 +212,7 @@ async fn forward(
     };
     answer(&frames, id, Ok(Bytes::new())).await;
     while let Some(message) = messages.next().await {
-        let frame = Frame {
+        let frame = SocketFrame {
             header: ToClient::Message {
                 id,
                 subject: message.subject,

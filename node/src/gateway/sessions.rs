@@ -67,14 +67,7 @@ pub(super) async fn one(
                 .await?;
             ok(Aborted { aborted })
         }
-        SessionVerb::Rewind => {
-            let Rewind { to, by } = read(body)?;
-            let by = checked_author(by)?;
-            let by = by.as_deref().unwrap_or("client");
-            ok(HeadAt {
-                head: services.sessions.rewind(&session, to, by).await?,
-            })
-        }
+        SessionVerb::Rewind => rewind(services, &session, read(body)?).await,
         SessionVerb::Resume => ok(services
             .sessions
             .resume(&session, &reason(body, "resumed")?)
@@ -95,6 +88,18 @@ pub(super) async fn one(
         SessionVerb::Outcome => outcome(services, &session, incoming).await,
         SessionVerb::Rename => rename(store, &session, read(body)?).await,
     }
+}
+
+async fn rewind(
+    services: &Services,
+    session: &SessionRecord,
+    Rewind { to, by }: Rewind,
+) -> CommandReply {
+    let by = checked_author(by)?;
+    let by = by.as_deref().unwrap_or("client");
+    ok(HeadAt {
+        head: services.sessions.rewind(session, to, by).await?,
+    })
 }
 
 /// Returns whether only the host of the session's orchestrator can perform the command.

@@ -21,7 +21,7 @@ use planck_cluster::{
 use planck_common::{NodeId, inbox::InboxPrefix, spec::ModelRef, subject::Prefix};
 use planck_providers::{Llm, Provider};
 use planck_store::{SessionStore, StoreError};
-use planck_telemetry::instance;
+use planck_telemetry::take_node_id;
 use planck_toolbox::{
     BadTool, ReaperHeartbeat, Tool,
     project::{NameClash, SourcePart},
@@ -128,7 +128,7 @@ pub(crate) async fn open_embedded(
     let tools = tools::embedded(config, additions.tools, additions.files)?;
     let names = tools.catalogue.names();
     let models = Llm::new(models::options(config)).with_in_process(additions.provider);
-    let id = instance::take();
+    let id = take_node_id();
     let store = store::open(config, &id).await?;
     let workspaces = workspaces(config).only_named();
     let models = Arc::new(models);
@@ -141,7 +141,7 @@ async fn open_connected(
     connection: NodeConnection,
     is_attended: bool,
 ) -> Result<RunningNode, AssemblyError> {
-    let id = instance::take();
+    let id = take_node_id();
     // The trial of the sandbox waits for a process, and the store is opened meanwhile.
     let (launching, store) = tokio::join!(tools::try_launching(config), store::open(config, &id));
     let store = store?;

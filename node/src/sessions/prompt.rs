@@ -15,7 +15,7 @@ use super::Sessions;
 use crate::{
     actor::{DeliveryOutcome, Hosting, Opening, host::NotHere},
     agent::OpenTurn,
-    nul,
+    storable,
 };
 
 /// The agent to which a prompt goes.
@@ -148,7 +148,7 @@ pub fn checked_author(by: Option<String>) -> Result<Option<String>, Refusal> {
         let why = format!("`by` is longer than {MOST_BY} bytes");
         return Err(Refusal::bad_request(why));
     }
-    Ok(by.map(nul::replaced))
+    Ok(by.map(storable::text))
 }
 
 /// Returns the content, or a refusal if it has more than `most` bytes.

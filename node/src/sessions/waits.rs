@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use super::{CommandOrigin, Sessions, checked_author, prompt::bounded};
 use crate::{
     agent::permission::{self, CallFacts},
-    nul,
+    storable,
 };
 
 impl Sessions {
@@ -178,7 +178,7 @@ async fn checked(row: &WaitRow, answer: Answer, most: u64) -> Result<WaitAnswer,
         bounded(part.get().to_owned(), most)?;
     }
     let reason = match reason {
-        Some(reason) => Some(bounded(nul::replaced(reason), most)?),
+        Some(reason) => Some(bounded(storable::text(reason), most)?),
         None => None,
     };
     Ok(WaitAnswer {

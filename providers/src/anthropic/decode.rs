@@ -2,19 +2,19 @@
 
 use std::borrow::Cow;
 
-use planck_common::{message::StopReason, usage::Usage};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
+
+use planck_agent::model::{Chunk, Failure, Finish, Names};
+use planck_common::{message::StopReason, usage::Usage};
 
 use crate::{
     answer_bounds::over,
     decode::{EventDecoder, PartKind, PartNumbers, broken, parse, stop_of},
     error_body::ProviderError,
     lenient::{BorrowedWord, LenientWord, count, is_placeholder},
-    seal,
-    wire::WireTarget,
+    wire::{WireTarget, seal},
 };
-use planck_agent::model::{Chunk, Failure, Finish, Names};
 
 /// The maximum length of a thinking block's signature in bytes. A signature is buffered until its
 /// block ends, and is counted towards the limits of the answer only then.
@@ -161,7 +161,7 @@ impl AnthropicReply {
                 let part = self.parts.begin(PartKind::Thinking);
                 chunks.push(Chunk::Redacted {
                     part,
-                    data: seal::seal(&self.label, &start.data),
+                    data: seal(&self.label, &start.data),
                 });
             }
             "tool_use" => {
@@ -273,7 +273,7 @@ impl AnthropicReply {
         if block.kind == PartKind::Thinking && (goes_back_unsigned || !block.signature.is_empty()) {
             chunks.push(Chunk::Signature {
                 part,
-                signature: seal::seal(&self.label, &block.signature),
+                signature: seal(&self.label, &block.signature),
             });
         }
     }

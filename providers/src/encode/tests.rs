@@ -1,6 +1,7 @@
-use planck_common::message::MessageBody;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use planck_common::message::MessageBody;
 
 use super::*;
 use crate::testing::{TestEndpoint, call, head, message, result};
@@ -152,4 +153,21 @@ fn a_call_of_an_unknown_tool_can_be_sent_back() {
         responses.contains("do_it_") && !responses.contains("do it!"),
         "{responses}"
     );
+}
+
+#[test]
+fn known_options_are_read_and_others_kept() {
+    let Value::Object(opts) = json!({"temperature": 0, "max_output_tokens": 10, "stop": "x", "cache": "1h", "seed": 3, "messages": [], "top_p": "no"})
+    else {
+        unreachable!()
+    };
+    let read = Opts::read(opts);
+    assert_eq!(read.temperature, Some(0.0));
+    assert_eq!(read.max_output_tokens, Some(10));
+    assert_eq!(read.top_p, None);
+    assert_eq!(
+        (read.stop, read.cache),
+        (vec!["x".to_owned()], Cache::OneHour)
+    );
+    assert_eq!(Value::Object(read.rest), json!({"seed": 3}));
 }

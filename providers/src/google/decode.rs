@@ -1,18 +1,18 @@
 //! Decodes Gemini's responses, which are parsed without copying their strings. A call arrives
 //! whole, while text arrives in pieces that continue the last part.
 
-use planck_common::{message::StopReason, usage::Usage};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
+
+use planck_agent::model::{Chunk, Failure, Finish, Names};
+use planck_common::{message::StopReason, usage::Usage};
 
 use crate::{
     decode::{self, EventDecoder, PartKind, PartNumbers, broken, garbled, parse, stop_of},
     error_body::ProviderError,
     lenient::{BorrowedWord, count},
-    seal,
-    wire::WireTarget,
+    wire::{WireTarget, seal},
 };
-use planck_agent::model::{Chunk, Failure, Finish, Names};
 
 /// The state of a reply that is being decoded.
 #[derive(Debug, Default)]
@@ -98,7 +98,7 @@ impl GoogleReply {
         if let (Some(part), Some(token)) = (part, item.thought_signature) {
             chunks.push(Chunk::Signature {
                 part,
-                signature: seal::seal(&self.label, &token),
+                signature: seal(&self.label, &token),
             });
             // The text after a signed part begins a new part, because otherwise the signature would
             // apply to both.

@@ -2,26 +2,22 @@
 //! the format.
 
 mod calls;
-mod event;
 mod snapshots;
 
-use planck_common::{message::StopReason, usage::Usage};
+use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-use self::{
-    calls::OpenCall,
-    event::{ChatChoice, ChatDelta, ChatEvent},
-    snapshots::Messages,
-};
+use planck_agent::model::{Chunk, Failure, FailureKind, Finish, Names};
+use planck_common::{message::StopReason, usage::Usage};
+
+use self::{calls::PartialCall, snapshots::Messages};
 use super::reasoning::{Details, ReasoningMember};
 use crate::{
     decode::{self, EventDecoder, PartKind, PartNumbers, broken, garbled, parse, stop_of},
     error_body::ProviderError,
-    lenient::{ContentPiece, count, is_there},
-    seal,
-    wire::WireTarget,
+    lenient::{ContentPiece, LenientContent, LenientWord, count, is_there},
+    wire::{WireTarget, seal},
 };
-use planck_agent::model::{Chunk, Failure, FailureKind, Finish, Names};
 
 /// The state of a reply that is being decoded.
 #[derive(Debug, Default)]
@@ -29,7 +25,7 @@ pub struct ChatReply {
     /// The label that [`seal`] stores with the signatures of this endpoint.
     label: String,
     parts: PartNumbers,
-    calls: Vec<OpenCall>,
+    calls: Vec<PartialCall>,
     /// The number of the latest thinking part, and the form in which its reasoning arrived.
     carried: Option<(usize, ReasoningMember)>,
     usage: Option<Usage>,
@@ -89,7 +85,10 @@ impl EventDecoder for ChatReply {
         let stop = match self.stop {
             Some(stop) => stop,
             // The stream ended without a finish reason, but the reply is complete.
-            None if self.done && self.has_content && self.calls.iter().all(OpenCall::is_whole) => {
+            None if self.done
+                && self.has_content
+                && self.calls.iter().all(PartialCall::is_whole) =>
+            {
                 deviations.push("it sent no finish_reason");
                 StopReason::End
             }
@@ -167,7 +166,7 @@ impl ChatReply {
         }
     }
 
-    fn choice(&mut self, choice: ChatChoice<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
+    fn choice(&mut self, choice: StreamChoice<'_>, chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
         self.facts.has_choices = true;
         if let Some(error) = choice.error.filter(is_there) {
             return Err(error_body(error.get().as_bytes()));
@@ -247,7 +246,7 @@ impl ChatReply {
             Some((_, known)) if !begins => known.add(carried),
             Some(_) | None => {
                 if !carried.grows() {
-                    let signature = seal::seal(&self.label, &carried.token());
+                    let signature = seal(&self.label, &carried.token());
                     chunks.push(Chunk::Signature { part, signature });
                 }
                 self.carried = Some((part, carried));
@@ -259,7 +258,7 @@ impl ChatReply {
         if let Some((part, carried)) = self.carried.take().filter(|(_, carried)| carried.grows()) {
             chunks.push(Chunk::Signature {
                 part,
-                signature: seal::seal(&self.label, &carried.token()),
+                signature: seal(&self.label, &carried.token()),
             });
         }
     }
@@ -277,7 +276,7 @@ impl ChatReply {
         }
         chunks.push(Chunk::Signature {
             part,
-            signature: seal::seal(&self.label, token),
+            signature: seal(&self.label, token),
         });
     }
 
@@ -322,4 +321,89 @@ fn thought_signature(extra: &RawValue) -> Option<String> {
             .as_str()?
             .to_owned(),
     )
+}
+
+// One chunk of a chat completion, with the fields of all servers.
+
+#[derive(Deserialize)]
+struct ChatEvent<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    model: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    choices: Option<Vec<StreamChoice<'a>>>,
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    timings: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    x_groq: Option<GroqFacts<'a>>,
+}
+
+/// The member in which Groq sends the token counts and errors of a stream.
+#[derive(Deserialize, Default, Clone, Copy)]
+struct GroqFacts<'a> {
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct StreamChoice<'a> {
+    #[serde(borrow, default)]
+    delta: Option<ChatDelta<'a>>,
+    #[serde(borrow, default)]
+    message: Option<ChatDelta<'a>>,
+    #[serde(default)]
+    finish_reason: LenientWord,
+    /// The token counts of Moonshot's streams.
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize, Default)]
+struct ChatDelta<'a> {
+    #[serde(default)]
+    content: LenientContent,
+    #[serde(default)]
+    refusal: LenientWord,
+    /// The field in which DeepSeek, Kimi, GLM, llama.cpp and vLLM send reasoning.
+    #[serde(default)]
+    reasoning_content: LenientWord,
+    /// The field in which OpenRouter, Groq and newer versions of vLLM send reasoning.
+    #[serde(default)]
+    reasoning: LenientWord,
+    /// The field in which OpenRouter sends reasoning with its structure.
+    #[serde(borrow, default)]
+    reasoning_details: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    tool_calls: Option<Vec<CallDelta<'a>>>,
+    #[serde(borrow, default)]
+    extra_content: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct CallDelta<'a> {
+    #[serde(default)]
+    index: LenientWord,
+    #[serde(default)]
+    id: LenientWord,
+    #[serde(borrow, default)]
+    function: Option<FunctionDelta<'a>>,
+    #[serde(borrow, default)]
+    extra_content: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize, Default)]
+struct FunctionDelta<'a> {
+    #[serde(default)]
+    name: LenientWord,
+    #[serde(borrow, default)]
+    arguments: Option<&'a RawValue>,
 }

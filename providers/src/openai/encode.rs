@@ -1,20 +1,22 @@
 //! Encodes a conversation as the messages of a chat completion.
 
-use planck_common::message::{MessageBody, Part};
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{reasoning, settings::settings, user_message::UserMessage};
+use planck_common::message::{MediaSource, MessageBody, Part};
+
+use super::{reasoning, settings};
 use crate::{
     Encoder, RequestHead, WireRequest,
     call_ids::{CallIds, IdRule},
     catalogue::ModelFacts,
-    encode::{Speaker, legal_name, put, put_open, result_text, side_of},
-    function::FunctionTool,
-    opts::Opts,
-    quirks::{self, Quirks, ReasoningReturn},
-    seal,
-    wire::WireTarget,
+    encode::{
+        EncodedFunction, NOTHING, Opts, Speaker, cannot_show, data_url, file_text, is_blank,
+        legal_name, media_url, named_text, put, put_open, result_text, side_of,
+    },
+    wire::{CallIdForm, Quirks, ReasoningReturn, WireTarget, unseal},
 };
 
 /// A message of the assistant between tool results and the user's next message. Many chat templates
@@ -28,7 +30,7 @@ const GO_ON: &str = "(go on)";
 /// tool results stand between two messages of the assistant. Consecutive user messages are merged,
 /// so the last one is closed only when a request is built.
 #[derive(Debug)]
-pub struct ChatMessages {
+pub struct CompletionMessages {
     /// The start of the body, up to and including `"messages":[` and the system prompt.
     prefix: Vec<u8>,
     /// The complete messages, separated by commas.
@@ -36,19 +38,19 @@ pub struct ChatMessages {
     comma: bool,
     last: Option<Speaker>,
     /// The latest user message, to which further content may still be added.
-    user: Option<UserMessage>,
+    user: Option<ChatUserMessage>,
     ids: CallIds,
     images: bool,
     reasons: bool,
     label: String,
 }
 
-impl ChatMessages {
+impl CompletionMessages {
     pub fn new(head: RequestHead, entry: &ModelFacts, target: &WireTarget) -> Self {
         let form = match target.quirks.call_ids {
-            quirks::CallIdForm::Any if target.is_vendor => IdRule::Words { most: 40 },
-            quirks::CallIdForm::Any => IdRule::Any,
-            quirks::CallIdForm::Nine => IdRule::Nine,
+            CallIdForm::Any if target.is_vendor => IdRule::Words { most: 40 },
+            CallIdForm::Any => IdRule::Any,
+            CallIdForm::Nine => IdRule::Nine,
         };
         Self {
             comma: !head.system_prompt.trim().is_empty(),
@@ -63,7 +65,7 @@ impl ChatMessages {
         }
     }
 
-    fn put(&mut self, message: &ChatMessage<'_>) {
+    fn put(&mut self, message: &CompletionMessage<'_>) {
         if self.comma {
             self.messages.push(b',');
         }
@@ -73,9 +75,9 @@ impl ChatMessages {
 
     fn push_user(&mut self, parts: &[Part]) {
         if self.last == Some(Speaker::Results) {
-            self.put(&ChatMessage::assistant(INTERRUPTED));
+            self.put(&CompletionMessage::assistant(INTERRUPTED));
         }
-        let user = UserMessage::of(parts, self.images);
+        let user = ChatUserMessage::of(parts, self.images);
         self.user = Some(match self.user.take() {
             Some(before) => before.joined(user),
             None => user,
@@ -99,7 +101,7 @@ impl ChatMessages {
             Part::Text {
                 signature: Some(sealed),
                 ..
-            } => seal::open(&self.label, sealed),
+            } => unseal(&self.label, sealed),
             Part::Text { .. } | Part::Thinking { .. } | Part::ToolCall { .. } => None,
             Part::ToolResult { .. } | Part::Image { .. } | Part::File { .. } => None,
         });
@@ -130,9 +132,9 @@ impl ChatMessages {
         let extra_content = signed.map(Extra::of);
         self.close_user();
         if self.last == Some(Speaker::Assistant) {
-            self.put(&ChatMessage::User { content: GO_ON });
+            self.put(&CompletionMessage::User { content: GO_ON });
         }
-        self.put(&ChatMessage::Assistant {
+        self.put(&CompletionMessage::Assistant {
             content,
             reasoning_content,
             reasoning,
@@ -154,7 +156,7 @@ impl ChatMessages {
             } = part
             {
                 let id = self.ids.of_result(id, call_id).to_owned();
-                self.put(&ChatMessage::Tool {
+                self.put(&CompletionMessage::Tool {
                     tool_call_id: &id,
                     content: &result_text(text, *error),
                 });
@@ -164,7 +166,7 @@ impl ChatMessages {
     }
 }
 
-impl Encoder for ChatMessages {
+impl Encoder for CompletionMessages {
     fn push(&mut self, message: &MessageBody) {
         match side_of(message) {
             Some(Speaker::User) => self.push_user(&message.content),
@@ -180,7 +182,7 @@ impl Encoder for ChatMessages {
         out.extend_from_slice(&self.messages);
         let last = match (&self.user, self.last) {
             (Some(user), _) => Some(user.clone()),
-            (None, Some(Speaker::Assistant)) => Some(UserMessage::Text(GO_ON.to_owned())),
+            (None, Some(Speaker::Assistant)) => Some(ChatUserMessage::Text(GO_ON.to_owned())),
             (None, Some(Speaker::User | Speaker::Results) | None) => None,
         };
         if let Some(user) = last {
@@ -207,7 +209,7 @@ fn prefix(head: RequestHead, entry: &ModelFacts, quirks: Quirks) -> Vec<u8> {
             &head
                 .tools
                 .iter()
-                .map(FunctionTool::from)
+                .map(EncodedFunction::from)
                 .collect::<Vec<_>>(),
         );
     }
@@ -215,7 +217,7 @@ fn prefix(head: RequestHead, entry: &ModelFacts, quirks: Quirks) -> Vec<u8> {
     if !head.system_prompt.trim().is_empty() {
         put(
             &mut out,
-            &ChatMessage::System {
+            &CompletionMessage::System {
                 content: &head.system_prompt,
             },
         );
@@ -225,7 +227,7 @@ fn prefix(head: RequestHead, entry: &ModelFacts, quirks: Quirks) -> Vec<u8> {
 
 #[derive(Serialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
-enum ChatMessage<'a> {
+enum CompletionMessage<'a> {
     System {
         content: &'a str,
     },
@@ -254,7 +256,7 @@ enum ChatMessage<'a> {
     },
 }
 
-impl ChatMessage<'_> {
+impl CompletionMessage<'_> {
     fn assistant(text: &str) -> Self {
         Self::Assistant {
             content: Some(ChatContent::Text(text.to_owned())),
@@ -350,7 +352,7 @@ fn call<'a>(part: &'a Part, ids: &mut CallIds, label: &str) -> Option<ChatCall<'
     };
     let extra_content = signature
         .as_deref()
-        .and_then(|sealed| seal::open(label, sealed))
+        .and_then(|sealed| unseal(label, sealed))
         .map(Extra::of);
     let function = ChatFunction {
         name: legal_name(name),
@@ -362,4 +364,135 @@ fn call<'a>(part: &'a Part, ids: &mut CallIds, label: &str) -> Option<ChatCall<'
         function,
         extra_content,
     })
+}
+
+// User messages in chat completions.
+
+/// A user message: either text alone, or a list of items. Some servers accept only text, so items
+/// are used only for several parts or for a part that is not text.
+#[derive(Debug, Clone)]
+pub enum ChatUserMessage {
+    Text(String),
+    /// The items as JSON, separated by commas and without the enclosing brackets.
+    Items(Vec<u8>),
+}
+
+impl ChatUserMessage {
+    pub fn of(parts: &[Part], images: bool) -> Self {
+        let shown: Vec<&Part> = parts.iter().filter(|part| !is_blank(part)).collect();
+        match shown.as_slice() {
+            [] => Self::Text(NOTHING.to_owned()),
+            [Part::Text { text, .. }] => Self::Text(text.clone()),
+            many => {
+                let mut items = Vec::new();
+                for item in many.iter().filter_map(|part| item(part, images)) {
+                    put_item(&mut items, &item);
+                }
+                Self::Items(items)
+            }
+        }
+    }
+
+    pub fn joined(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Text(one), Self::Text(two)) => Self::Text(format!("{one}\n\n{two}")),
+            (one, two) => Self::Items([one.items(), two.items()].join(&b',')),
+        }
+    }
+
+    fn items(self) -> Vec<u8> {
+        match self {
+            Self::Items(items) => items,
+            Self::Text(text) => {
+                let mut items = Vec::new();
+                put_item(&mut items, &UserItem::Text { text: text.into() });
+                items
+            }
+        }
+    }
+
+    pub fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Text(text) => put(
+                out,
+                &TextMessage {
+                    role: "user",
+                    content: text,
+                },
+            ),
+            Self::Items(items) => {
+                out.extend_from_slice(br#"{"role":"user","content":["#);
+                out.extend_from_slice(items);
+                out.extend_from_slice(b"]}");
+            }
+        }
+    }
+}
+
+fn put_item(items: &mut Vec<u8>, item: &UserItem<'_>) {
+    if !items.is_empty() {
+        items.push(b',');
+    }
+    put(items, item);
+}
+
+/// A message whose content is a plain string.
+#[derive(Serialize)]
+struct TextMessage<'a> {
+    role: &'static str,
+    content: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum UserItem<'a> {
+    Text { text: Cow<'a, str> },
+    ImageUrl { image_url: Url<'a> },
+    File { file: FileData<'a> },
+}
+
+#[derive(Serialize)]
+struct Url<'a> {
+    url: Cow<'a, str>,
+}
+
+#[derive(Serialize)]
+struct FileData<'a> {
+    filename: &'a str,
+    file_data: String,
+}
+
+fn item(part: &Part, images: bool) -> Option<UserItem<'_>> {
+    match part {
+        Part::Text { text, .. } => Some(UserItem::Text { text: text.into() }),
+        Part::Image { mime, source } if images => Some(UserItem::ImageUrl {
+            image_url: Url {
+                url: media_url(mime, source),
+            },
+        }),
+        Part::Image { mime, source } => Some(UserItem::Text {
+            text: cannot_show("image", None, mime, source).into(),
+        }),
+        Part::File { mime, name, source } => Some(file(mime, name.as_deref(), source)),
+        Part::Thinking { .. } | Part::ToolCall { .. } | Part::ToolResult { .. } => None,
+    }
+}
+
+fn file<'a>(mime: &'a str, name: Option<&'a str>, source: &'a MediaSource) -> UserItem<'a> {
+    if let Some(text) = file_text(mime, source) {
+        return UserItem::Text {
+            text: named_text(name, &text).into(),
+        };
+    }
+    match source {
+        MediaSource::Data(data) if mime == "application/pdf" => UserItem::File {
+            file: FileData {
+                filename: name.unwrap_or("file.pdf"),
+                file_data: data_url(mime, data),
+            },
+        },
+        MediaSource::Data(_) | MediaSource::Url(_) => UserItem::Text {
+            text: cannot_show("file", name, mime, source).into(),
+        },
+    }
 }

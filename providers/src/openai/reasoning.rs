@@ -1,10 +1,11 @@
 //! The forms in which chat completions carry reasoning. Reasoning is sent back in the field and the
 //! form in which it arrived.
 
-use planck_common::message::Part;
 use serde_json::{Map, Value, value::RawValue};
 
-use crate::seal;
+use planck_common::message::Part;
+
+use crate::wire::unseal;
 
 /// The field in which a server sent its reasoning.
 #[derive(Debug, Clone, PartialEq)]
@@ -129,7 +130,7 @@ impl<'a> Reasoning<'a> {
             else {
                 continue;
             };
-            match seal::open(label, sealed) {
+            match unseal(label, sealed) {
                 Some(REASONING_CONTENT) => reasoning.reasoning_content.push_str(text),
                 Some(REASONING) => reasoning.reasoning.push_str(text),
                 Some(LIST) => reasoning.list.push(text),

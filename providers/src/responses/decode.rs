@@ -3,13 +3,13 @@
 
 mod whole;
 
-use planck_common::{message::StopReason, usage::Usage};
+use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-use super::{
-    event::{OutputItem, ResponseFacts, ResponsesEvent},
-    sealed,
-};
+use planck_agent::model::{Chunk, Failure, Finish, Names};
+use planck_common::{message::StopReason, usage::Usage};
+
+use super::label;
 use crate::{
     answer_bounds::{MOST_PARTS, over},
     decode::{EventDecoder, PartKind, PartNumbers, broken, parse, stop_of},
@@ -17,12 +17,11 @@ use crate::{
     lenient::{LenientWord, count, is_placeholder, is_there},
     wire::WireTarget,
 };
-use planck_agent::model::{Chunk, Failure, Finish, Names};
 
 /// The state of a reply that is being decoded.
 #[derive(Debug, Default)]
 pub struct ResponsesReply {
-    /// The label that is stored with the signatures of this endpoint; see [`sealed::label`].
+    /// The label that is stored with the signatures of this endpoint; see [`label`].
     label: String,
     parts: PartNumbers,
     items: Vec<OpenItem>,
@@ -158,7 +157,7 @@ impl EventDecoder for ResponsesReply {
 impl ResponsesReply {
     pub fn of(target: &WireTarget) -> Self {
         Self {
-            label: sealed::label(target),
+            label: label(target),
             ..Self::default()
         }
     }
@@ -267,7 +266,7 @@ impl ResponsesReply {
     ) -> Result<usize, Failure> {
         match self.find(index, kind) {
             Some(at) => Ok(at),
-            None => self.begin(index, kind, &OutputItem::default(), chunks),
+            None => self.begin(index, kind, &ResponseItem::default(), chunks),
         }
     }
 
@@ -275,7 +274,7 @@ impl ResponsesReply {
         &mut self,
         index: Option<usize>,
         kind: PartKind,
-        item: &OutputItem,
+        item: &ResponseItem,
         chunks: &mut Vec<Chunk>,
     ) -> Result<usize, Failure> {
         if self.items.len() >= MOST_PARTS {
@@ -325,7 +324,7 @@ impl ResponsesReply {
     fn added(
         &mut self,
         index: Option<usize>,
-        item: &OutputItem,
+        item: &ResponseItem,
         chunks: &mut Vec<Chunk>,
     ) -> Result<(), Failure> {
         match item.kind() {
@@ -350,7 +349,7 @@ impl ResponsesReply {
             }
         }
         for at in 0..self.items.len() {
-            self.end_call(at, &OutputItem::default(), chunks);
+            self.end_call(at, &ResponseItem::default(), chunks);
         }
         let reason = response
             .incomplete_details
@@ -370,7 +369,7 @@ fn text_of(delta: Option<&RawValue>) -> Option<String> {
     serde_json::from_str::<LenientWord>(delta?.get()).ok()?.0
 }
 
-fn read_item(raw: &RawValue) -> Result<OutputItem, Failure> {
+fn read_item(raw: &RawValue) -> Result<ResponseItem, Failure> {
     parse(raw.get().as_bytes())
 }
 
@@ -392,4 +391,91 @@ fn usage(raw: &RawValue) -> Usage {
         cache_write_tokens: write,
         ..Usage::default()
     }
+}
+
+// The contents of the events in a response's stream.
+
+/// One event. The fields that only some events have are parsed only where they are needed, because
+/// another event may use the same name for a different value.
+#[derive(Deserialize)]
+pub struct ResponsesEvent<'a> {
+    #[serde(default, rename = "type")]
+    pub kind: LenientWord,
+    #[serde(default)]
+    pub output_index: LenientWord,
+    #[serde(default)]
+    pub content_index: LenientWord,
+    #[serde(borrow, default)]
+    pub delta: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub item: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub response: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub error: Option<&'a RawValue>,
+}
+
+impl<'a> ResponsesEvent<'a> {
+    pub fn response(&self) -> Result<ResponseFacts<'a>, Failure> {
+        self.response.map_or_else(
+            || Ok(ResponseFacts::default()),
+            |raw| parse(raw.get().as_bytes()),
+        )
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub struct ResponseFacts<'a> {
+    #[serde(borrow)]
+    pub id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub model: Option<&'a RawValue>,
+    pub status: LenientWord,
+    #[serde(borrow)]
+    pub output: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    pub error: Option<&'a RawValue>,
+    pub incomplete_details: Option<IncompleteReason>,
+    #[serde(borrow)]
+    pub usage: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub struct IncompleteReason {
+    pub reason: LenientWord,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub struct ResponseItem {
+    #[serde(rename = "type")]
+    pub kind: LenientWord,
+    pub id: LenientWord,
+    pub call_id: LenientWord,
+    pub name: LenientWord,
+    pub arguments: Option<Box<RawValue>>,
+    pub phase: LenientWord,
+    pub content: Option<Vec<EventContent>>,
+    pub summary: Option<Vec<EventContent>>,
+    pub encrypted_content: LenientWord,
+}
+
+impl ResponseItem {
+    pub fn kind(&self) -> Option<PartKind> {
+        match self.kind.0.as_deref()? {
+            "message" => Some(PartKind::Text),
+            "reasoning" => Some(PartKind::Thinking),
+            "function_call" => Some(PartKind::Call),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub struct EventContent {
+    pub text: LenientWord,
+    pub refusal: LenientWord,
 }

@@ -1,21 +1,26 @@
 //! The connections to the database, their time-outs, and the classification of errors.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::{Duration, Instant},
 };
 
 use futures_util::future::BoxFuture;
-use planck_common::SessionId;
 use sqlx::{
     Connection as _, PgPool, Postgres,
     pool::PoolConnection,
     postgres::{PgArguments, PgConnectOptions, PgConnection, PgPoolOptions, PgRow},
     query::Query,
 };
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 
-use super::{PostgresOptions, StoreError, turns::Turns};
+use planck_common::SessionId;
+
+use super::{PostgresOptions, StoreError};
 
 /// The server settings of each connection. If a node vanishes, the server ends its open transaction
 /// after a second of silence, and drops the connection after about ten seconds.
@@ -223,10 +228,10 @@ fn is_usable(
 }
 
 /// A row whose columns are read by name.
-pub type RowReader<'a> = crate::row::RowReader<'a, PgRow>;
+pub type PgRowReader<'a> = crate::row::RowReader<'a, PgRow>;
 
-pub fn reader(row: &PgRow) -> RowReader<'_> {
-    RowReader { row, file: None }
+pub fn reader(row: &PgRow) -> PgRowReader<'_> {
+    PgRowReader { row, file: None }
 }
 
 /// Returns the error for a result of an SQL function that this version does not know.
@@ -282,6 +287,52 @@ fn of_code(code: &str, message: String) -> StoreError {
     }
 }
 
+// Turns of the writes that lock the row of their session. They wait for each other anyway. If they
+// did so in the database, each would hold a connection meanwhile, and the writes to one busy session
+// would keep all others of the node waiting.
+
+/// The maximum number of connections that wait for the row of one session: one that works, and one
+/// that is next.
+const AT_ONCE: usize = 2;
+
+/// The number of sessions from which those without a write are forgotten.
+const MANY: usize = 1_024;
+
+/// The turns of a node's writes. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Turns(Arc<Mutex<HashMap<SessionId, Weak<Semaphore>>>>);
+
+impl Turns {
+    /// Waits for the turn of a write to this session. Drop the permit after the write.
+    pub async fn take(
+        &self,
+        session: &SessionId,
+        patience: Duration,
+    ) -> Result<OwnedSemaphorePermit, StoreError> {
+        let turn = timeout(patience, self.of(session).acquire_owned()).await;
+        match turn {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) | Err(_) => Err(StoreError::Away(format!(
+                "other writes to the session took longer than {} ms",
+                patience.as_millis()
+            ))),
+        }
+    }
+
+    fn of(&self, session: &SessionId) -> Arc<Semaphore> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.get(session).and_then(Weak::upgrade) {
+            return known;
+        }
+        if all.len() >= MANY {
+            all.retain(|_, turns| turns.strong_count() > 0);
+        }
+        let new = Arc::new(Semaphore::new(AT_ONCE));
+        all.insert(session.clone(), Arc::downgrade(&new));
+        new
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,5 +343,18 @@ mod tests {
         assert!(matches!(error("53100"), StoreError::Full(_)));
         assert!(matches!(error("53200"), StoreError::Away(_)));
         assert!(matches!(error("XX001"), StoreError::Broken(_)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_to_one_session_wait_for_each_other() {
+        let (turns, patience) = (Turns::default(), Duration::from_secs(5));
+        let [busy, other] = ["busy", "other"].map(|id| SessionId::parse(id).unwrap());
+        let first = turns.take(&busy, patience).await.unwrap();
+        let _second = turns.take(&busy, patience).await.unwrap();
+        drop(turns.take(&other, patience).await.unwrap());
+        let third = turns.take(&busy, patience).await;
+        assert!(matches!(third, Err(StoreError::Away(_))));
+        drop(first);
+        drop(turns.take(&busy, patience).await.unwrap());
     }
 }

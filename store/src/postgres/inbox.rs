@@ -1,19 +1,19 @@
 //! The inboxes of agents, in Postgres.
 
 use async_trait::async_trait;
+
 use planck_common::{AgentId, InputId, SessionId};
 
 use super::{
     PostgresStore,
-    database::{Database, PgStatement, RowReader, reader, unknown_verdict},
+    database::{Database, PgRowReader, PgStatement, reader, unknown_verdict},
     log::head,
 };
 use crate::{
     AskOutcome, Inbox, InboxBounds, NewInput, PutResult, StoreError, StoredInput, TaskRecord,
     WorkRows,
-    inbox::{MOST_INPUTS, check_content, check_same},
-    refusal,
-    unread::Unread,
+    inbox::{MOST_INPUTS, UnreadAmount, check_content, check_same},
+    input_taken, no_sender,
 };
 
 const PUT: &str =
@@ -114,7 +114,7 @@ impl Inbox for PostgresStore {
     ) -> Result<AskOutcome, StoreError> {
         check_content(&question)?;
         let Some(asker) = &question.sender else {
-            return Err(refusal::no_sender());
+            return Err(no_sender());
         };
         let statement = sqlx::query(ASK)
             .bind(session.as_str())
@@ -196,7 +196,7 @@ impl Inbox for PostgresStore {
     }
 }
 
-fn full(unread: Unread, input: &NewInput, bounds: &InboxBounds) -> StoreError {
+fn full(unread: UnreadAmount, input: &NewInput, bounds: &InboxBounds) -> StoreError {
     match unread.check(input.content.len(), bounds) {
         Err(full) => full,
         Ok(()) => StoreError::Broken("the database calls an inbox full that is not".into()),
@@ -234,7 +234,7 @@ async fn known(
     }
 }
 
-fn asked(question: &NewInput, row: RowReader<'_>) -> Result<AskOutcome, StoreError> {
+fn asked(question: &NewInput, row: PgRowReader<'_>) -> Result<AskOutcome, StoreError> {
     Ok(match row.get::<&str>("verdict")? {
         "asked" => AskOutcome::Asked {
             node: row.parse_optional("node")?,
@@ -242,7 +242,7 @@ fn asked(question: &NewInput, row: RowReader<'_>) -> Result<AskOutcome, StoreErr
         "known" => AskOutcome::Known {
             outcome: row.outcome("detail")?,
         },
-        "taken" => return Err(refusal::input_taken(&question.id)),
+        "taken" => return Err(input_taken(&question.id)),
         "not_found" => AskOutcome::NotFound,
         "cycle" => AskOutcome::Cycle(path(row)?),
         "too_deep" => AskOutcome::TooDeep(row.small("depth")?),
@@ -253,7 +253,7 @@ fn asked(question: &NewInput, row: RowReader<'_>) -> Result<AskOutcome, StoreErr
     })
 }
 
-fn path(row: RowReader<'_>) -> Result<Vec<AgentId>, StoreError> {
+fn path(row: PgRowReader<'_>) -> Result<Vec<AgentId>, StoreError> {
     let ids: Vec<String> = row.get::<Option<_>>("path")?.unwrap_or_default();
     Ok(ids
         .iter()
@@ -285,6 +285,6 @@ async fn work(
         .bind(input.map(InputId::as_str))
         .bind(most + 1);
     let rows = database.all(query).await?;
-    let rows: Vec<RowReader<'_>> = rows.iter().map(reader).collect();
-    RowReader::work(&rows, input.is_some())
+    let rows: Vec<PgRowReader<'_>> = rows.iter().map(reader).collect();
+    PgRowReader::work(&rows, input.is_some())
 }

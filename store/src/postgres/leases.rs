@@ -1,14 +1,17 @@
 //! The leases of agents, in Postgres.
 
 use async_trait::async_trait;
-use planck_common::{AgentId, NodeId, SessionId};
 use sqlx::postgres::PgRow;
+
+use planck_common::{AgentId, NodeId, SessionId};
 
 use super::{
     PostgresStore,
     database::{reader, unknown_verdict},
 };
-use crate::{HeldLease, LeaseClaim, LeaseRelease, Leases, StoreError, Stray, refusal};
+use crate::{
+    HeldLease, LeaseClaim, LeaseRelease, Leases, StoreError, Stray, no_agent, stale_lease,
+};
 
 const CLAIM_LEAD: &str = "
 UPDATE agents SET node_id = $4, epoch = epoch + 1, incarnation = incarnation + $5
@@ -68,7 +71,7 @@ impl Leases for PostgresStore {
             .bind(session.as_str())
             .bind(agent.as_str());
         let Some(row) = self.database.optional(current).await? else {
-            return Err(refusal::no_agent(agent, session));
+            return Err(no_agent(agent, session));
         };
         let row = reader(&row);
         let holder: Option<NodeId> = row.parse_optional("node_id")?;
@@ -94,8 +97,8 @@ impl Leases for PostgresStore {
         for (release, row) in releases.iter().zip(&rows) {
             results.push(match reader(row).get::<&str>("verdict")? {
                 "released" => Ok(()),
-                "not_found" => Err(refusal::no_agent(&release.agent, session)),
-                "stale_epoch" => Err(refusal::stale_lease(&release.agent)),
+                "not_found" => Err(no_agent(&release.agent, session)),
+                "stale_epoch" => Err(stale_lease(&release.agent)),
                 other => Err(unknown_verdict(other)),
             });
         }

@@ -8,21 +8,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use planck_common::{SessionId, SessionName, Timestamp, command::SessionState};
-use planck_migrations::SQLITE_SESSION;
 use sqlx::query;
 use tempfile::TempDir;
 
+use planck_common::{SessionId, SessionName, Timestamp, command::SessionState};
+use planck_migrations::SQLITE_SESSION;
+
 use super::{
     SqliteStore,
-    db::RowReader,
-    db::{Db, DbOptions},
+    db::{Db, DbOptions, SqliteRowReader},
     fault,
     folder::StoreFolder,
     index::{NewRows, Reserved, session_of_file},
     lock, read_only,
 };
-use crate::{StoreError, refusal};
+use crate::{StoreError, name_taken};
 
 const TOTALS: &str = "input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd";
 
@@ -92,7 +92,7 @@ impl SqliteStore {
         {
             Reserved::Yes => {}
             Reserved::Known(_) | Reserved::Taken(_) | Reserved::Gone => {
-                return Err(refusal::name_taken(&stray.name));
+                return Err(name_taken(&stray.name));
             }
         }
         let filled = self.fill(&old, stray).await;
@@ -139,7 +139,7 @@ impl SqliteStore {
                 stray.name
             ))
         })?;
-        RowReader {
+        SqliteRowReader {
             row: &row,
             file: Some(old),
         }

@@ -1,23 +1,28 @@
 //! An open SQLite file: one connection with its own thread, a deadline for each call, and a schema
 //! that was checked.
 
-mod options;
-
 use std::{
     fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
 };
 
-use planck_migrations::Migration;
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection, Row, Sqlite, SqliteConnection,
     query::Query,
-    sqlite::{SqliteArguments, SqliteConnectOptions, SqliteRow},
+    sqlite::{
+        SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous,
+    },
 };
 use tempfile::TempDir;
-use tokio::{sync::Mutex, time::timeout_at};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, sleep, timeout_at},
+};
+
+use planck_migrations::Migration;
 
 use super::{
     fault::{self, SqliteFault},
@@ -27,12 +32,10 @@ use super::{
 };
 use crate::StoreError;
 
-pub use options::DbOptions;
-
 pub type SqliteStatement<'q> = Query<'q, Sqlite, SqliteArguments>;
 
 /// A row whose columns are read by name.
-pub type RowReader<'a> = crate::row::RowReader<'a, SqliteRow>;
+pub type SqliteRowReader<'a> = crate::row::RowReader<'a, SqliteRow>;
 
 /// An open file, or a database in memory.
 #[derive(Debug)]
@@ -251,8 +254,8 @@ impl Db {
         &self.path
     }
 
-    pub fn reader<'a>(&'a self, row: &'a SqliteRow) -> RowReader<'a> {
-        RowReader {
+    pub fn reader<'a>(&'a self, row: &'a SqliteRow) -> SqliteRowReader<'a> {
+        SqliteRowReader {
             row,
             file: Some(&self.path),
         }
@@ -396,4 +399,67 @@ fn inode(path: &Path) -> Option<u64> {
 
 fn slow(path: &Path) -> SqliteFault {
     StoreError::Away(format!("{} did not answer in time", path.display())).into()
+}
+
+// The options with which SQLite files are opened, and the connection to files that may be locked.
+
+/// The size of a connection's page cache, where SQLite reads a negative number as KiB. The
+/// operating system caches the rest of the file.
+const CACHE: &str = "-512";
+
+/// The pause between attempts to connect to a locked file.
+const TRY_AGAIN: Duration = Duration::from_millis(5);
+
+/// The options with which a file is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct DbOptions {
+    /// How long a call waits for another process's write.
+    pub busy: Duration,
+    /// Whether a committed write survives a power failure. Otherwise the write only survives the
+    /// end of all processes.
+    pub full_sync: bool,
+    /// Whether the file is opened read-only, so that nothing on the disk changes.
+    pub look: bool,
+}
+
+impl DbOptions {
+    /// Returns the deadline of a call that starts now. It allows the time to wait for other
+    /// processes, and the same time for the call itself.
+    pub fn deadline(&self) -> Instant {
+        Instant::now() + self.busy * 2
+    }
+
+    pub fn connect(&self, path: &Path, create: bool) -> SqliteConnectOptions {
+        let synchronous = if self.full_sync {
+            SqliteSynchronous::Full
+        } else {
+            SqliteSynchronous::Normal
+        };
+        SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(create)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(synchronous)
+            .busy_timeout(self.busy)
+            .foreign_keys(false)
+            .pragma("cache_size", CACHE)
+            .pragma("trusted_schema", "OFF")
+            .pragma("cell_size_check", "ON")
+            .disable_statement_logging()
+    }
+
+    /// Connects to a file. While the file is locked, tries again until the time in `busy` has
+    /// passed. SQLite itself does not wait for another process that switches a new file to WAL at
+    /// the same time.
+    async fn connect_when_free(&self, to: &SqliteConnectOptions) -> sqlx::Result<SqliteConnection> {
+        let until = Instant::now() + self.busy;
+        loop {
+            match to.connect().await {
+                Err(error) if fault::is_busy(&error) && Instant::now() < until => {
+                    sleep(TRY_AGAIN).await;
+                }
+                connected => return connected,
+            }
+        }
+    }
 }

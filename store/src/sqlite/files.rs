@@ -15,7 +15,7 @@ use sqlx::{query, sqlite::SqliteRow};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
 use super::{
-    db::RowReader,
+    db::SqliteRowReader,
     db::{Db, DbOptions, SqliteStatement},
     fault::{self, SqliteFault},
 };
@@ -257,7 +257,7 @@ impl SessionFile {
         Ok(Self { db, id, team, lead })
     }
 
-    pub fn reader<'a>(&'a self, row: &'a SqliteRow) -> RowReader<'a> {
+    pub fn reader<'a>(&'a self, row: &'a SqliteRow) -> SqliteRowReader<'a> {
         self.db.reader(row)
     }
 

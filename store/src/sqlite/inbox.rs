@@ -1,20 +1,20 @@
 //! The inboxes of agents, in SQLite.
 
 use async_trait::async_trait;
-use planck_common::{AgentId, InputId, NodeId, SessionId, Timestamp};
 use sqlx::query;
+
+use planck_common::{AgentId, InputId, NodeId, SessionId, Timestamp};
 
 use super::{
     SqliteStore,
-    db::{RowReader, SqliteStatement},
+    db::{SqliteRowReader, SqliteStatement},
     files::InUse,
 };
 use crate::{
     AskOutcome, Inbox, InboxBounds, NewInput, PutResult, StoreError, StoredInput, TaskRecord,
     WorkRows,
-    inbox::{MOST_INPUTS, check_content, check_same},
-    refusal,
-    unread::Unread,
+    inbox::{MOST_INPUTS, UnreadAmount, check_content, check_same},
+    no_sender,
 };
 
 /// Builds the query that counts the unread inputs of an agent and of its session. The query finds
@@ -157,7 +157,7 @@ impl Inbox for SqliteStore {
         let file = self.file(session).await?;
         check_content(&question)?;
         let asker = question.sender.as_ref().map(|sender| sender.id.clone());
-        let asker = asker.ok_or_else(refusal::no_sender)?;
+        let asker = asker.ok_or_else(no_sender)?;
         for _ in 0..TRIES {
             let asked = file
                 .db
@@ -271,9 +271,9 @@ impl SqliteStore {
     }
 }
 
-async fn unread(file: &InUse, agent: &AgentId) -> Result<Unread, StoreError> {
+async fn unread(file: &InUse, agent: &AgentId) -> Result<UnreadAmount, StoreError> {
     let Some(row) = file.db.row(query(UNREAD).bind(agent.to_string())).await? else {
-        return Ok(Unread::default());
+        return Ok(UnreadAmount::default());
     };
     file.reader(&row).unread()
 }
@@ -386,6 +386,6 @@ async fn work(file: &InUse, input: Option<&InputId>) -> Result<Option<WorkRows>,
     let most = i64::try_from(MOST_INPUTS).unwrap_or(i64::MAX);
     let statement = query(WORK).bind(input.map(InputId::as_str)).bind(most + 1);
     let rows = file.db.rows(statement).await?;
-    let rows: Vec<RowReader<'_>> = rows.iter().map(|row| file.reader(row)).collect();
-    RowReader::work(&rows, input.is_some())
+    let rows: Vec<SqliteRowReader<'_>> = rows.iter().map(|row| file.reader(row)).collect();
+    SqliteRowReader::work(&rows, input.is_some())
 }

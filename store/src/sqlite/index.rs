@@ -1,26 +1,30 @@
 //! The index `index.db`, which maps names, agents and nodes to session files. It can be rebuilt
 //! from those files.
 
-mod known;
-mod names;
 mod rebuild;
 mod waits;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use sqlx::{query, sqlite::SqliteRow};
+use tokio::sync::Mutex as AsyncMutex;
 
 use planck_common::{
     AgentId, InputId, NodeId, SessionId, SessionName, Timestamp, command::SessionState, event::json,
 };
-use sqlx::{query, sqlite::SqliteRow};
-use tokio::sync::Mutex;
 
-use super::{
-    db::RowReader,
-    db::{Db, DbOptions, SqliteStatement},
+use super::db::{Db, DbOptions, SqliteRowReader, SqliteStatement};
+use crate::{
+    NewSession, StoreError,
+    page::SessionCursor,
+    row::session_state_name,
+    sqlite::fault::{Abort, SqliteFault},
 };
-use crate::{StoreError, page::SessionCursor, stored};
-use known::IndexCache;
-pub use names::{NewRows, Reserved};
+
 pub use rebuild::{NAME, session_of_file};
 pub use waits::{DueWait, WaitHint};
 
@@ -29,7 +33,7 @@ pub use waits::{DueWait, WaitHint};
 pub struct Index {
     folder: PathBuf,
     opening: DbOptions,
-    open: Mutex<Option<OpenIndex>>,
+    open: AsyncMutex<Option<OpenIndex>>,
     known: IndexCache,
 }
 
@@ -62,7 +66,7 @@ impl Index {
         Self {
             folder,
             opening,
-            open: Mutex::new(None),
+            open: AsyncMutex::new(None),
             known: IndexCache::default(),
         }
     }
@@ -97,7 +101,7 @@ impl Index {
     async fn read<T>(
         &self,
         statement: SqliteStatement<'_>,
-        read: impl Fn(RowReader<'_>) -> Result<T, StoreError>,
+        read: impl Fn(SqliteRowReader<'_>) -> Result<T, StoreError>,
     ) -> Result<Vec<T>, StoreError> {
         let db = self.db().await?;
         let rows: Vec<SqliteRow> = db.rows(statement).await?;
@@ -169,7 +173,7 @@ impl Index {
         const STATE: &str = "UPDATE sessions SET state = ?2, changed_at = ?3 WHERE id = ?1";
         let statement = query(STATE)
             .bind(session.as_str())
-            .bind(stored::session_state_name(state))
+            .bind(session_state_name(state))
             .bind(at.millis());
         self.execute(statement).await.map(drop)
     }
@@ -240,7 +244,7 @@ impl Index {
             return Ok(Some(known));
         }
         let found = query("SELECT session_id FROM agents WHERE id = ?1").bind(agent.as_str());
-        let read = |row: RowReader<'_>| row.parse::<SessionId>("session_id");
+        let read = |row: SqliteRowReader<'_>| row.parse::<SessionId>("session_id");
         let session = self.read(found, read).await?.into_iter().next();
         session
             .iter()
@@ -259,11 +263,11 @@ impl Index {
             WHERE state <> 'new' AND (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR (created_at, id) < (?2, ?3))
             ORDER BY created_at DESC, id DESC LIMIT ?4";
         let statement = query(PAGE)
-            .bind(state.map(stored::session_state_name))
+            .bind(state.map(session_state_name))
             .bind(after.as_ref().map(|after| after.created_at.millis()))
             .bind(after.as_ref().map(|after| after.id.to_string()))
             .bind(limit);
-        let listed = |row: RowReader<'_>| {
+        let listed = |row: SqliteRowReader<'_>| {
             let (id, name) = id_and_name(row)?;
             Ok(Listed {
                 id,
@@ -296,7 +300,7 @@ impl Index {
         let statement = query(LEASES)
             .bind(json(&but))
             .bind(of.map(|node| node.to_string()));
-        let lease = |row: RowReader<'_>| {
+        let lease = |row: SqliteRowReader<'_>| {
             Ok((
                 row.parse::<SessionId>("session_id")?,
                 row.parse::<NodeId>("node_id")?,
@@ -308,7 +312,7 @@ impl Index {
     /// Returns the inputs that may be unread, each with its session and the time at which it was
     /// added to the index.
     pub async fn all_pending(&self) -> Result<Vec<(SessionId, InputId, Timestamp)>, StoreError> {
-        let pending = |row: RowReader<'_>| {
+        let pending = |row: SqliteRowReader<'_>| {
             Ok((
                 row.parse::<SessionId>("session_id")?,
                 row.parse::<InputId>("input_id")?,
@@ -362,9 +366,174 @@ fn pending(
         .bind(json(&inputs))
 }
 
-fn id_and_name(row: RowReader<'_>) -> Result<(SessionId, SessionName), StoreError> {
+fn id_and_name(row: SqliteRowReader<'_>) -> Result<(SessionId, SessionName), StoreError> {
     Ok((
         row.parse::<SessionId>("id")?,
         row.parse::<SessionName>("name")?,
     ))
+}
+
+// A cache of the index, so that a process need not read the index for each prompt.
+
+/// The maximum number of entries of each kind. A full cache is cleared, which only costs a lookup
+/// or leaves work to a sweep.
+const MOST: usize = 65_536;
+
+#[derive(Debug, Default)]
+struct IndexCache {
+    /// The session of each agent, which never changes.
+    sessions: Mutex<HashMap<AgentId, SessionId>>,
+    announced: Mutex<HashSet<InputId>>,
+}
+
+impl IndexCache {
+    fn session_of(&self, agent: &AgentId) -> Option<SessionId> {
+        lock(&self.sessions).get(agent).cloned()
+    }
+
+    fn belongs(&self, agent: &AgentId, session: &SessionId) {
+        let mut sessions = lock(&self.sessions);
+        if sessions.len() >= MOST {
+            sessions.clear();
+        }
+        sessions.insert(agent.clone(), session.clone());
+    }
+
+    fn announced<'a>(&self, inputs: impl Iterator<Item = &'a InputId>) {
+        let mut announced = lock(&self.announced);
+        if announced.len() >= MOST {
+            announced.clear();
+        }
+        announced.extend(inputs.cloned());
+    }
+
+    /// Returns those of the inputs that this process added to the index, and removes them from the
+    /// cache.
+    fn take_announced<'a>(&self, inputs: &[&'a InputId]) -> Vec<&'a InputId> {
+        let mut announced = lock(&self.announced);
+        inputs
+            .iter()
+            .copied()
+            .filter(|input| announced.remove(*input))
+            .collect()
+    }
+}
+
+fn lock<T>(held: &Mutex<T>) -> MutexGuard<'_, T> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// Reserves the name of a session before its file is created.
+
+/// The result of reserving a name.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Reserved {
+    Yes,
+    /// The session already has this name.
+    Known(SessionName),
+    /// Another session has the name.
+    Taken(SessionId),
+    /// Another session had the name, and was removed meanwhile. Another attempt may succeed.
+    Gone,
+}
+
+/// What is added to the index with the name of a new session.
+#[derive(Debug, Default)]
+pub struct NewRows<'a> {
+    pub agents: Vec<&'a AgentId>,
+    /// The node that holds the leases of the agents.
+    pub node: Option<&'a NodeId>,
+    /// The unread inputs, each with its agent.
+    pub inputs: Vec<(&'a InputId, &'a AgentId)>,
+}
+
+impl Index {
+    /// Reserves a name for a session, and adds these rows, with one statement. Nothing is changed
+    /// if the session or the name is known.
+    pub async fn reserve(
+        &self,
+        id: &SessionId,
+        name: &SessionName,
+        created_at: Timestamp,
+        rows: NewRows<'_>,
+    ) -> Result<Reserved, StoreError> {
+        const RESERVE: &str = "INSERT INTO new_session (id, name, created_at, agents, node_id, inputs, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        let NewRows {
+            agents,
+            node,
+            inputs,
+        } = rows;
+        let statement = query(RESERVE)
+            .bind(id.as_str())
+            .bind(name.as_str())
+            .bind(created_at.millis())
+            .bind(json(&agents))
+            .bind(node.map(|node| node.to_string()))
+            .bind(json(&inputs))
+            .bind(Timestamp::now().millis());
+        match self.db().await?.execute(statement).await {
+            Ok(_) => {
+                for agent in agents {
+                    self.known.belongs(agent, id);
+                }
+                self.known.announced(inputs.iter().map(|(input, _)| *input));
+                Ok(Reserved::Yes)
+            }
+            Err(SqliteFault::Aborted(Abort::Known)) => self.holder(id, name).await,
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    /// Returns which session has this id or this name.
+    async fn holder(&self, id: &SessionId, name: &SessionName) -> Result<Reserved, StoreError> {
+        const HOLDER: &str =
+            "SELECT id, name FROM sessions WHERE id = ?1 OR name = ?2 ORDER BY id <> ?1";
+        let statement = query(HOLDER).bind(id.as_str()).bind(name.as_str());
+        let found = self.read(statement, id_and_name).await?;
+        Ok(match found.into_iter().next() {
+            Some((known, name)) if known == *id => Reserved::Known(name),
+            Some((other, _)) => Reserved::Taken(other),
+            None => Reserved::Gone,
+        })
+    }
+
+    /// Reserves a name for a new session, and adds its agents, their lease and its prompt. The
+    /// caller does so before it writes them to the session's file.
+    pub async fn reserve_new(
+        &self,
+        session: &NewSession,
+        name: &SessionName,
+        node: &NodeId,
+    ) -> Result<Reserved, StoreError> {
+        let prompt = session.prompt.iter();
+        let rows = NewRows {
+            agents: session.agents.iter().map(|agent| &agent.id).collect(),
+            node: Some(node),
+            inputs: prompt.map(|prompt| (&prompt.id, &prompt.agent)).collect(),
+        };
+        self.reserve(&session.id, name, session.at, rows).await
+    }
+
+    /// Records that the file of a new session is complete.
+    pub async fn state_of_new(&self, session: &SessionId) -> Result<(), StoreError> {
+        let statement = query("UPDATE sessions SET state = 'open' WHERE id = ?1 AND state = 'new'")
+            .bind(session.as_str());
+        self.execute(statement).await.map(drop)
+    }
+
+    /// Returns whether the session's name was reserved before `at`, in milliseconds since 1970, and
+    /// its file does not exist.
+    pub async fn abandoned(&self, session: &SessionId, at: i64) -> Result<bool, StoreError> {
+        const ABANDONED: &str =
+            "SELECT id, name FROM sessions WHERE id = ?1 AND state = 'new' AND changed_at < ?2";
+        let found = self
+            .read(
+                query(ABANDONED).bind(session.as_str()).bind(at),
+                id_and_name,
+            )
+            .await?;
+        Ok(found
+            .first()
+            .is_some_and(|(id, name)| !self.folder.join(format!("{id}_{name}.db")).exists()))
+    }
 }

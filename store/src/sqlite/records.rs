@@ -1,20 +1,17 @@
 //! The records of sessions and agents, in SQLite.
 
-mod creation;
-mod list;
-mod members;
-
 use std::fs;
 
 use async_trait::async_trait;
+use serde_json::{Map, Value};
+use sqlx::query;
+
 use planck_common::{
-    AgentId, NodeId, SessionId, Timestamp,
-    command::{ListSessions, RemovedCounts, SessionState, Sessions},
+    AgentId, NodeId, SessionId, SessionName, Timestamp,
+    command::{ListSessions, RemovedCounts, SessionActivity, SessionRow, SessionState, Sessions},
     event::{WorkerExit, json},
     spec::AgentSpec,
 };
-use serde_json::{Map, Value};
-use sqlx::query;
 
 use super::{
     SqliteStore,
@@ -22,8 +19,15 @@ use super::{
     files::InUse,
 };
 use crate::{
-    AgentCreation, AgentRecord, Created, LeadIncarnation, NAMESAKES, NewMember, NewSession,
-    SessionRecord, SessionRecords, StoreError, refusal, stored,
+    AgentCreation, AgentRecord, Created, HeldLease, Inbox as _, LeadIncarnation, NAMESAKES,
+    NewAgent, NewInput, NewMember, NewSession, SessionRecord, SessionRecords, StoreError,
+    max_agents, name_taken, no_agent, no_free_name, no_session,
+    page::{self, SessionCursor},
+    preview::{self, PreviewBodies, SessionPreview},
+    records::{NAME_TRIES, make_up_name},
+    row::{role_name, session_state_name},
+    sqlite::{files::NewFile, inbox, index::Reserved},
+    stale_lead, stale_lease, still_open,
 };
 
 const RECORD: &str =
@@ -39,7 +43,7 @@ const EXITS: &str = "SELECT a.id, a.name, coalesce((SELECT l.body->>'reason' FRO
 #[async_trait]
 impl SessionRecords for SqliteStore {
     async fn create(&self, session: NewSession, node: &NodeId) -> Result<Created, StoreError> {
-        creation::create(self, session, node).await
+        create(self, session, node).await
     }
 
     async fn session(&self, id_or_name: &str) -> Result<Option<SessionRecord>, StoreError> {
@@ -67,7 +71,7 @@ impl SessionRecords for SqliteStore {
     }
 
     async fn sessions(&self, filter: ListSessions) -> Result<Sessions, StoreError> {
-        list::sessions(self, filter).await
+        sessions(self, filter).await
     }
 
     async fn set_state(
@@ -81,15 +85,11 @@ impl SessionRecords for SqliteStore {
         let file = self.file(session).await?;
         if file
             .db
-            .execute(
-                query(CHANGE)
-                    .bind(stored::session_state_name(state))
-                    .bind(epoch),
-            )
+            .execute(query(CHANGE).bind(session_state_name(state)).bind(epoch))
             .await?
             == 0
         {
-            return Err(refusal::stale_lead(session));
+            return Err(stale_lead(session));
         }
         self.index.state(session, state, Timestamp::now()).await
     }
@@ -115,7 +115,7 @@ impl SessionRecords for SqliteStore {
             .db
             .row(query(COUNT))
             .await?
-            .ok_or_else(|| refusal::no_session(session))?;
+            .ok_or_else(|| no_session(session))?;
         let row = file.reader(&row);
         let removed = RemovedCounts {
             agents: row.amount("agents")?,
@@ -130,7 +130,7 @@ impl SessionRecords for SqliteStore {
             )
             .await?;
         if !emptied {
-            return Err(refusal::still_open(session));
+            return Err(still_open(session));
         }
         let path = file.db.path().to_owned();
         drop(file);
@@ -201,7 +201,7 @@ impl SessionRecords for SqliteStore {
         lead: &LeadIncarnation,
         node: &NodeId,
     ) -> Result<Vec<AgentCreation>, StoreError> {
-        members::create_agents(self, session, members, lead, node).await
+        create_agents(self, session, members, lead, node).await
     }
 
     async fn replace_spec(
@@ -217,14 +217,14 @@ impl SessionRecords for SqliteStore {
         let statement = query(RESPEC).bind(agent.as_str()).bind(epoch);
         let statement = statement
             .bind(spec.r#type.as_str())
-            .bind(stored::role_name(spec.role))
+            .bind(role_name(spec.role))
             .bind(json(spec));
         if file.db.execute(statement).await? > 0 {
             return Ok(());
         }
         match file.agent(agent).await? {
-            Some(_) => Err(refusal::stale_lease(agent)),
-            None => Err(refusal::no_agent(agent, session)),
+            Some(_) => Err(stale_lease(agent)),
+            None => Err(no_agent(agent, session)),
         }
     }
 
@@ -247,4 +247,302 @@ async fn agents<'q>(
     let rows = file.db.rows(statement).await?;
     let agent = |row| file.reader(row).agent(file.id.clone(), file.team.clone());
     rows.iter().map(agent).collect()
+}
+
+// Records a new session: reserves its name in the index and then creates its file.
+
+/// How long, in milliseconds, a name stays reserved for a session whose file was not created.
+const ABANDONED_MS: i64 = 60_000;
+
+async fn create(
+    store: &SqliteStore,
+    session: NewSession,
+    node: &NodeId,
+) -> Result<Created, StoreError> {
+    session.check()?;
+    let name = reserve(store, &session, node).await?;
+    let file = file_with(store, &session, &name, node).await?;
+    store.index.state_of_new(&session.id).await?;
+    if let Some(file) = file {
+        store.files.keep(file, &session);
+        return Ok(session.created(name, node));
+    }
+    let record = store.session(session.id.as_str()).await?;
+    record
+        .map(Created::Known)
+        .ok_or_else(|| no_session(&session.id))
+}
+
+/// Creates the session's file with the session in it. Returns `None` if the file holds the session
+/// already.
+async fn file_with(
+    store: &SqliteStore,
+    session: &NewSession,
+    name: &SessionName,
+    node: &NodeId,
+) -> Result<Option<NewFile>, StoreError> {
+    let store_id = store.index.store_id().await?;
+    let (first, rest) = rows(session, name, node, &store_id);
+    let all = std::iter::once(first).chain(rest).collect();
+    let filled = store.files.create_filled(&session.id, name, all).await?;
+    if filled.is_some() {
+        return Ok(filled);
+    }
+    let file = store.files.create(&session.id, name).await?;
+    let (first, rest) = rows(session, name, node, &store_id);
+    let is_new = file.db.all_or_nothing(first, rest).await?;
+    Ok(is_new.then_some(file))
+}
+
+/// Reserves a name, and adds the session's agents, lease and prompt to the index.
+async fn reserve(
+    store: &SqliteStore,
+    session: &NewSession,
+    node: &NodeId,
+) -> Result<SessionName, StoreError> {
+    let now = Timestamp::now();
+    for attempt in 0..NAME_TRIES {
+        let name = session
+            .name
+            .clone()
+            .unwrap_or_else(|| make_up_name(attempt));
+        match store.index.reserve_new(session, &name, node).await? {
+            Reserved::Yes => return Ok(name),
+            // Another attempt to create the same session may have chosen other ids for the agents,
+            // so the index gets the ids of this attempt too.
+            Reserved::Known(name) => {
+                let agents = session.agents.iter().map(|agent| &agent.id);
+                store.index.add(&session.id, agents, node).await?;
+                if let Some(NewInput { id, agent, .. }) = &session.prompt {
+                    let inputs = [(id, agent)];
+                    let now = Timestamp::now();
+                    store.index.pending(&session.id, &inputs, now).await?;
+                }
+                return Ok(name);
+            }
+            Reserved::Gone => {}
+            Reserved::Taken(by)
+                if store
+                    .index
+                    .abandoned(&by, now.millis() - ABANDONED_MS)
+                    .await? =>
+            {
+                store.index.forget(&by).await?;
+            }
+            Reserved::Taken(_) if session.name.is_some() => {
+                return Err(name_taken(&name));
+            }
+            Reserved::Taken(_) => {}
+        }
+    }
+    Err(no_free_name())
+}
+
+/// Returns the statement that inserts a session unless there is one, and those that insert its
+/// agents and its prompt.
+fn rows(
+    session: &NewSession,
+    name: &SessionName,
+    node: &NodeId,
+    store_id: &str,
+) -> (SqliteStatement<'static>, Vec<SqliteStatement<'static>>) {
+    const INSERT: &str =
+        "INSERT INTO sessions (only, id, store_id, name, state, spec, lead, metadata, max_agents, created_at, updated_at)
+        VALUES (1, ?1, ?2, ?3, 'open', ?4, ?5, ?6, ?7, ?8, ?8) ON CONFLICT DO NOTHING";
+    let first = query(INSERT)
+        .bind(session.id.to_string())
+        .bind(store_id.to_owned())
+        .bind(name.to_string())
+        .bind(json(&session.spec))
+        .bind(session.spec.lead.to_string())
+        .bind(json(&session.metadata))
+        .bind(max_agents(&session.spec.limits))
+        .bind(session.at.millis());
+    let prompt = session.prompt.iter().map(inbox::insert);
+    let rest = std::iter::once(insert_agents(session, node)).chain(prompt);
+    (first, rest.collect())
+}
+
+fn insert_agents(session: &NewSession, node: &NodeId) -> SqliteStatement<'static> {
+    const INSERT: &str = "INSERT INTO agents (id, name, type, role, spec, node_id, incarnation)
+        SELECT value->>0, value->>1, value->>2, value->>3, value->>4, ?2, key = 0 FROM json_each(?1) ORDER BY key";
+    let rows: Vec<_> = session
+        .agents
+        .iter()
+        .zip(session.agent_names())
+        .map(|(NewAgent { id, spec, .. }, name)| {
+            let role = role_name(spec.role);
+            (id, name, &spec.r#type, role, json(spec))
+        })
+        .collect();
+    query(INSERT).bind(json(&rows)).bind(node.to_string())
+}
+
+// Records new members of a running session.
+
+/// The statement that records a member under the first free name in the order of
+/// [`crate::records::nth`].
+const CREATE: &str = "INSERT INTO agents (id, name, type, role, spec, node_id)
+    SELECT ?1, (WITH RECURSIVE tried(n, name) AS (
+        SELECT 1, ?2
+        UNION ALL SELECT n + 1, substr(?2, 1, 63 - length(n + 1)) || '-' || (n + 1) FROM tried
+          WHERE EXISTS (SELECT 1 FROM agents WHERE agents.name = tried.name))
+      SELECT name FROM tried ORDER BY n DESC LIMIT 1), ?3, ?4, ?5, ?6
+    FROM sessions s JOIN agents l ON l.id = s.lead
+    WHERE s.lead = ?7 AND s.state = 'open' AND l.incarnation = ?8 AND s.agents < s.max_agents
+    ON CONFLICT (id) DO NOTHING RETURNING name";
+
+/// Adds all members to the index, and then creates them one after the other, because a file has
+/// only one writer at a time.
+async fn create_agents(
+    store: &SqliteStore,
+    session: &SessionId,
+    members: &[NewMember],
+    lead: &LeadIncarnation,
+    node: &NodeId,
+) -> Result<Vec<AgentCreation>, StoreError> {
+    let file = store.file(session).await?;
+    let ids = members.iter().map(|member| &member.agent.id);
+    store.index.add(session, ids, node).await?;
+    let mut outcomes = Vec::with_capacity(members.len());
+    for member in members {
+        let outcome = match member.refusal() {
+            Some(refused) => refused,
+            None => create_agent(&file, &member.agent, lead, node).await?,
+        };
+        if let (AgentCreation::Created { .. }, Some(task)) = (&outcome, &member.task) {
+            store.put(session, task.clone()).await?;
+        }
+        outcomes.push(outcome);
+    }
+    store.index.leased(session, node).await?;
+    Ok(outcomes)
+}
+
+async fn create_agent(
+    file: &InUse,
+    agent: &NewAgent,
+    lead: &LeadIncarnation,
+    node: &NodeId,
+) -> Result<AgentCreation, StoreError> {
+    let created = query(CREATE)
+        .bind(agent.id.as_str())
+        .bind(agent.spec.name.as_str())
+        .bind(agent.spec.r#type.as_str())
+        .bind(role_name(agent.spec.role))
+        .bind(json(&agent.spec))
+        .bind(node.as_str())
+        .bind(lead.lead.as_str())
+        .bind(lead.incarnation);
+    match file.db.row(created).await? {
+        Some(row) => Ok(AgentCreation::Created {
+            lease: HeldLease::FIRST,
+            name: file.reader(&row).get("name")?,
+        }),
+        None => why_not_created(file, &agent.id, lead).await,
+    }
+}
+
+async fn why_not_created(
+    file: &InUse,
+    agent: &AgentId,
+    wanted: &LeadIncarnation,
+) -> Result<AgentCreation, StoreError> {
+    if let Some(known) = file.agent(agent).await? {
+        return Ok(AgentCreation::Known(Box::new(known)));
+    }
+    let lead = file.agent(&file.lead).await?;
+    if lead.is_none_or(|lead| lead.id != wanted.lead || lead.incarnation != wanted.incarnation) {
+        return Ok(AgentCreation::TeamDead);
+    }
+    const MAX: &str = "SELECT max_agents FROM sessions WHERE state = 'open'";
+    let Some(row) = file.db.row(query(MAX)).await? else {
+        return Ok(AgentCreation::TeamDead);
+    };
+    Ok(AgentCreation::Full {
+        max: file.reader(&row).get("max_agents")?,
+    })
+}
+
+// Lists sessions in pages, each with its current activity.
+
+/// The query for the activity of a session and for the rows of its log that describe it. A session is
+/// not `failed` once a new turn began, because the latest of the orchestrator's rows that begin or end
+/// a turn is then a `turn_start`.
+const PREVIEW: &str = "SELECT CASE
+  WHEN EXISTS (SELECT 1 FROM agents WHERE state IN ('streaming', 'executing_tools', 'compacting')) THEN 'working'
+  WHEN EXISTS (SELECT 1 FROM inputs i JOIN agents a ON a.id = i.agent_id
+    WHERE i.outcome IS NULL AND i.turn IS NULL AND a.state <> 'stopped')
+    OR EXISTS (SELECT 1 FROM agents WHERE state = 'waiting') THEN 'waiting'
+  WHEN (SELECT kind = 'error' OR kind = 'turn_end' AND body->>'outcome' IN ('limit', 'truncated') FROM log
+    WHERE agent_id = s.lead AND kind IN ('turn_start', 'turn_end', 'error') AND hidden_by IS NULL
+    ORDER BY seq DESC LIMIT 1) THEN 'failed'
+  ELSE 'idle' END AS activity,
+  (SELECT substr(body, 1, ?2) FROM log WHERE agent_id = s.lead AND kind = 'message' AND hidden_by IS NULL
+    AND substr(body, 1, 14) = '{\"role\":\"user\"'
+    AND seq <= coalesce((SELECT seq FROM log WHERE agent_id = s.lead ORDER BY seq LIMIT 1 OFFSET ?1), s.next_seq)
+    ORDER BY seq LIMIT 1) AS prompt,
+  (SELECT substr(body, 1, ?3) FROM log WHERE agent_id = s.lead AND kind = 'message' AND hidden_by IS NULL
+    AND substr(body, 1, 19) = '{\"role\":\"assistant\"' AND instr(body, '\"type\":\"text\"')
+    AND seq >= coalesce((SELECT seq FROM log WHERE agent_id = s.lead ORDER BY seq DESC LIMIT 1 OFFSET ?1), 0)
+    ORDER BY seq DESC LIMIT 1) AS answer,
+  (SELECT iif(kind = 'error' OR kind = 'turn_end' AND body->>'outcome' IN ('limit', 'truncated'), substr(body, 1, ?3), NULL) FROM log
+    WHERE agent_id = s.lead AND kind IN ('turn_start', 'turn_end', 'error') AND hidden_by IS NULL
+    ORDER BY seq DESC LIMIT 1) AS ended
+  FROM sessions s";
+
+async fn sessions(store: &SqliteStore, filter: ListSessions) -> Result<Sessions, StoreError> {
+    let limit = page::sessions(filter.limit);
+    let after = filter.after.as_deref().map(SessionCursor::parse);
+    // The query reads one session more than fits, to find out whether another page follows.
+    let mut listed = store
+        .index
+        .page(filter.state, after.transpose()?, limit + 1)
+        .await?;
+    let size = usize::try_from(limit).unwrap_or(usize::MAX);
+    let is_more = listed.len() > size;
+    listed.truncate(size);
+    let next = listed
+        .last()
+        .filter(|_| is_more)
+        .map(|last| last.cursor().to_string());
+    let mut sessions = Vec::with_capacity(listed.len());
+    for listed in listed {
+        match row_of(store, &listed.id).await {
+            Ok(row) => {
+                sessions.extend(row.filter(|r| filter.state.is_none_or(|state| state == r.state)));
+            }
+            Err(error) => {
+                tracing::warn!(session = %listed.id, name = %listed.name, %error, "left a session out of the list: its file cannot be read")
+            }
+        }
+    }
+    Ok(page::fit(sessions, next))
+}
+
+async fn row_of(
+    store: &SqliteStore,
+    session: &SessionId,
+) -> Result<Option<SessionRow>, StoreError> {
+    let Some(file) = store.file_if_any(session).await? else {
+        return Ok(None);
+    };
+    let Some(record) = record_in(&file.db).await? else {
+        return Ok(None);
+    };
+    let preview = query(PREVIEW)
+        .bind(preview::ROWS)
+        .bind(preview::PROMPT)
+        .bind(preview::BODY);
+    let Some(row) = file.db.row(preview).await? else {
+        return Ok(None);
+    };
+    let row = file.reader(&row);
+    let bodies = PreviewBodies {
+        prompt: row.get("prompt")?,
+        answer: row.get("answer")?,
+        end: row.get("ended")?,
+    };
+    let activity = row.named("activity", SessionActivity::find)?;
+    Ok(Some(record.row(SessionPreview::of(activity, bodies))))
 }

@@ -107,7 +107,7 @@ pub struct Migrated {
 }
 
 /// The results that were already computed, each with the statements of its migrations.
-type Known = Vec<(Vec<&'static str>, Arc<Migrated>)>;
+type KnownSchemas = Vec<(Vec<&'static str>, Arc<Migrated>)>;
 
 impl Migrated {
     /// Returns the result of the migrations `steps`. Errors name the file at `path`, for which the
@@ -117,7 +117,7 @@ impl Migrated {
         opening: DbOptions,
         steps: &[Migration],
     ) -> Result<Arc<Self>, SqliteFault> {
-        static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
+        static KNOWN: Mutex<KnownSchemas> = Mutex::new(Vec::new());
         let lock = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         let statements: Vec<&'static str> = steps.iter().map(|migration| migration.sql).collect();
         let known = lock()

@@ -1,17 +1,23 @@
 //! The instruments of a process, and the functions that record into them.
 
-use std::time::Duration;
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use opentelemetry::{
-    KeyValue,
+    KeyValue, StringValue,
     metrics::{Counter, Histogram, Meter},
 };
+
+use planck_agent::model::{Failure, Finish};
 use planck_common::usage::Usage;
 
 use super::{
     super::{genai, vitals::Gauges},
     families::{self, Labels, MetricFamily},
-    names::LabelValues,
+    meters,
 };
 
 /// The upper bounds of histogram buckets, in seconds, that the OpenTelemetry conventions for
@@ -338,4 +344,128 @@ fn observe(meter: &Meter, gauges: fn() -> Gauges) {
         .with_description(age.help)
         .with_callback(move |observer| observer.observe(gauges().heartbeat_age.as_secs_f64(), &[]))
         .build();
+}
+
+// Labels with values from users or providers. A limited number of values get their own series, and
+// all others share one.
+
+/// The maximum number of values of one label that get their own series.
+const MOST: usize = 100;
+
+/// The maximum length in bytes of a value that gets its own series.
+const LONGEST: usize = 128;
+
+/// The label value of the series that all other values share.
+const OTHER: &str = "other";
+
+/// The values of one label that have their own series.
+#[derive(Debug, Default)]
+pub struct LabelValues(Mutex<HashSet<Arc<str>>>);
+
+impl LabelValues {
+    /// Returns the label value for a name: the name itself, or [`OTHER`] if the name is too long or
+    /// [`MOST`] other names already have their own series.
+    pub fn of(&self, name: &str) -> StringValue {
+        if name.len() > LONGEST {
+            return OTHER.into();
+        }
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = seen.get(name) {
+            return Arc::clone(known).into();
+        }
+        if seen.len() >= MOST {
+            return OTHER.into();
+        }
+        let new: Arc<str> = name.into();
+        seen.insert(Arc::clone(&new));
+        new.into()
+    }
+}
+
+// Measures the duration and the outcome of one request to a model.
+
+/// A running request. Dropping it before [`Self::end`] records a cancellation.
+#[derive(Debug)]
+pub struct RequestMeter {
+    provider: Arc<str>,
+    model: String,
+    since: Instant,
+    first_token: Option<Duration>,
+    ended: bool,
+}
+
+impl RequestMeter {
+    pub fn begin(provider: Arc<str>, model: String) -> Self {
+        Self {
+            provider,
+            model,
+            since: Instant::now(),
+            first_token: None,
+            ended: false,
+        }
+    }
+
+    /// Records that a piece of the reply has arrived. The first piece determines the time to the
+    /// first token.
+    pub fn piece(&mut self) {
+        if self.first_token.is_none() {
+            self.first_token = Some(self.since.elapsed());
+        }
+    }
+
+    pub fn end(&mut self, result: Result<&Finish, &Failure>) {
+        self.ended = true;
+        match result {
+            Ok(finish) => meters().model_called(ModelCall {
+                usage: Some(&finish.usage),
+                ..self.call(None)
+            }),
+            Err(failure) => meters().model_called(self.call(Some(failure.kind.name()))),
+        }
+    }
+
+    fn call(&self, error: Option<&'static str>) -> ModelCall<'_> {
+        let Self {
+            provider,
+            model,
+            since,
+            first_token,
+            ..
+        } = self;
+        ModelCall {
+            provider,
+            model,
+            error,
+            took: since.elapsed(),
+            first_token: *first_token,
+            usage: None,
+        }
+    }
+}
+
+impl Drop for RequestMeter {
+    fn drop(&mut self) {
+        if !self.ended {
+            meters().model_called(self.call(Some("cancelled")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_beyond_the_limit_share_one() {
+        let names = LabelValues::default();
+        for number in 0..MOST {
+            assert_eq!(names.of(&number.to_string()).as_str(), number.to_string());
+        }
+        assert_eq!(names.of("one more").as_str(), OTHER);
+        assert_eq!(names.of("7").as_str(), "7");
+        assert_eq!(
+            LabelValues::default().of(&"x".repeat(LONGEST + 1)).as_str(),
+            OTHER
+        );
+    }
 }

@@ -13,14 +13,14 @@ use nix::{
     fcntl::{openat, readlinkat},
     sys::stat::{FileStat, Mode, SFlag},
 };
-use planck_common::wait::ChangeKind;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use planck_common::wait::ChangeKind;
+
 use super::{
-    git,
-    names::{self, GIT},
-    root::{FOLDER, Root, Seen, names_in, read},
+    GIT, fixed, git, has_end,
+    root::{FOLDER, Root, SeenEntries, names_in, read},
 };
 
 /// The maximum number of entries below one protected name that are compared. A name with more counts
@@ -56,7 +56,7 @@ enum NameState {
 impl Baseline {
     /// Looks at the protected names of a root. This function reads files, so it may block. Also
     /// returns the entries at which it looked, if they can tell later that nothing has changed.
-    pub fn take(root: &Path) -> io::Result<(Self, Option<Seen>)> {
+    pub fn take(root: &Path) -> io::Result<(Self, Option<SeenEntries>)> {
         let root = Root::open(root)?;
         let found = git::places(&root);
         let mut names = candidates(&root)?;
@@ -115,14 +115,14 @@ pub(super) fn text_at(root: &Path, name: &Path) -> Option<String> {
 /// one list of the root is cheaper than a look at each of them.
 fn candidates(root: &Root) -> nix::Result<BTreeSet<PathBuf>> {
     let entries = match names_in(&root.folder_at(Path::new(""))?, MOST_NAMES) {
-        Err(Errno::EFBIG) => return Ok(names::fixed().collect()),
+        Err(Errno::EFBIG) => return Ok(fixed().collect()),
         entries => entries?,
     };
     // A folder can ignore the case of letters.
     let is_entry = |first: &OsStr| entries.iter().any(|name| name.eq_ignore_ascii_case(first));
     let exists = |path: &PathBuf| path.iter().next().is_some_and(is_entry);
-    let with_end = entries.iter().filter(|name| names::has_end(name));
-    Ok(names::fixed()
+    let with_end = entries.iter().filter(|name| has_end(name));
+    Ok(fixed()
         .filter(exists)
         .chain(with_end.map(PathBuf::from))
         .collect())
@@ -130,7 +130,7 @@ fn candidates(root: &Root) -> nix::Result<BTreeSet<PathBuf>> {
 
 /// Returns the state of a name, or `None` if it does not exist.
 fn state_of(root: &Root, name: &Path) -> Option<NameState> {
-    let mut walk = Walk {
+    let mut walk = BaselineScan {
         root,
         digest: Sha256::new(),
         entries: MOST_ENTRIES,
@@ -158,7 +158,7 @@ fn identity_of(root: &Root, name: &str) -> Option<NameState> {
 }
 
 /// A walk through an entry and everything below it.
-struct Walk<'a> {
+struct BaselineScan<'a> {
     root: &'a Root,
     digest: Sha256,
     /// The numbers of entries and of bytes of content that may still follow.
@@ -166,7 +166,7 @@ struct Walk<'a> {
     content: u64,
 }
 
-impl Walk<'_> {
+impl BaselineScan<'_> {
     /// Adds an entry and all entries below it to the digest, in the order of their names. `path` is
     /// the entry's path below the root.
     fn entry(&mut self, folder: &OwnedFd, name: &OsStr, path: &Path) -> nix::Result<()> {

@@ -80,7 +80,7 @@ impl From<&FileStat> for Stamp {
 
 /// The entries at which a root looked.
 #[derive(Debug, Clone)]
-pub(super) struct Seen(BTreeMap<PathBuf, nix::Result<Stamp>>);
+pub(super) struct SeenEntries(BTreeMap<PathBuf, nix::Result<Stamp>>);
 
 impl Root {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
@@ -102,7 +102,7 @@ impl Root {
 
     /// Returns the entries at which this root looked, or `None` if they cannot tell later that
     /// nothing has changed.
-    pub(super) fn into_seen(self) -> Option<Seen> {
+    pub(super) fn into_seen(self) -> Option<SeenEntries> {
         let is_known = fstatfs(&self.fd).is_ok_and(|fs| KNOWN.contains(&fs.filesystem_type()));
         let seen = self.seen.into_inner();
         let device = seen.get(Path::new(""))?.ok()?.device;
@@ -117,7 +117,7 @@ impl Root {
             Err(why) => matches!(why, Errno::ENOENT | Errno::ENOTDIR),
         };
         let may_tell = is_known && seen.len() <= MOST_SEEN && seen.values().all(is_settled);
-        may_tell.then_some(Seen(seen))
+        may_tell.then_some(SeenEntries(seen))
     }
 
     /// Returns what an entry of an open folder is. `path` is its path below the root.
@@ -180,7 +180,7 @@ fn stamped(found: &nix::Result<FileStat>) -> nix::Result<Stamp> {
     found.as_ref().map(Stamp::from).map_err(|why| *why)
 }
 
-impl Seen {
+impl SeenEntries {
     /// Returns whether each entry is still what it was.
     pub(super) fn is_unchanged(&self, root: &Path) -> bool {
         let Ok(root) = nix::fcntl::open(root, FOLDER, Mode::empty()) else {

@@ -17,7 +17,7 @@ use planck_common::{
 
 use super::{
     baseline::{Baseline, text_at},
-    root::Seen,
+    root::SeenEntries,
 };
 use crate::{Invocation, blocking};
 
@@ -59,13 +59,13 @@ impl fmt::Debug for Wall {
     }
 }
 
-type Baselines = BTreeMap<PathBuf, Baseline>;
+type RootBaselines = BTreeMap<PathBuf, Baseline>;
 
 /// A call that is being watched.
 pub(crate) struct WatchedCall {
     session: SessionId,
     call: CallId,
-    before: Baselines,
+    before: RootBaselines,
 }
 
 impl Wall {
@@ -171,10 +171,10 @@ const MOST_LOOKS: usize = 256;
 /// The latest look at each root. If nothing that it saw has changed, it need not be repeated. Clones
 /// share the looks.
 #[derive(Clone, Default)]
-struct Looks(Arc<Mutex<HashMap<PathBuf, (Baseline, Seen)>>>);
+struct Looks(Arc<Mutex<HashMap<PathBuf, (Baseline, SeenEntries)>>>);
 
 impl Looks {
-    fn take(&self, roots: Vec<PathBuf>) -> io::Result<Baselines> {
+    fn take(&self, roots: Vec<PathBuf>) -> io::Result<RootBaselines> {
         let taken = roots.into_iter().map(|root| {
             let baseline = self.of(&root)?;
             Ok((root, baseline))
@@ -184,7 +184,7 @@ impl Looks {
 
     /// Returns the states of roots now if each is the one of its latest look. This needs few system
     /// calls on file systems of this machine, and so no thread that may block.
-    fn latest<'a>(&self, roots: impl Iterator<Item = &'a PathBuf>) -> Option<Baselines> {
+    fn latest<'a>(&self, roots: impl Iterator<Item = &'a PathBuf>) -> Option<RootBaselines> {
         let latest = roots.map(|root| Some((root.clone(), self.latest_of(root)?)));
         latest.collect()
     }
@@ -194,7 +194,7 @@ impl Looks {
         seen.is_unchanged(root).then_some(baseline)
     }
 
-    fn looks(&self) -> MutexGuard<'_, HashMap<PathBuf, (Baseline, Seen)>> {
+    fn looks(&self) -> MutexGuard<'_, HashMap<PathBuf, (Baseline, SeenEntries)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -219,7 +219,7 @@ impl Looks {
 /// Compares the roots of a stored call with what they are now. A root that is another folder is left
 /// out: the session has moved to a machine with a workspace of its own.
 fn compare(looks: &Looks, (call, stored): (CallId, String)) -> (CallId, Vec<ProtectedChange>) {
-    let before: Baselines = serde_json::from_str(&stored).unwrap_or_default();
+    let before: RootBaselines = serde_json::from_str(&stored).unwrap_or_default();
     let changes = before.iter().flat_map(|(root, before)| {
         let now = looks.of(root).ok();
         let now = now.filter(|now| now.is_of_folder(before));
@@ -230,7 +230,7 @@ fn compare(looks: &Looks, (call, stored): (CallId, String)) -> (CallId, Vec<Prot
     (call, changes)
 }
 
-fn changes(looks: &Looks, call: &CallId, before: &Baselines) -> Vec<ProtectedChange> {
+fn changes(looks: &Looks, call: &CallId, before: &RootBaselines) -> Vec<ProtectedChange> {
     let changes = before.iter().flat_map(|(root, before)| {
         let changed = match looks.of(root) {
             Ok(now) => now.changes_since(before),

@@ -10,10 +10,9 @@ use std::{
 };
 
 use super::{
-    SandboxSettings,
+    SandboxSettings, Shortfall,
     landlock::Level,
     policy::{Mounted, SandboxPolicy},
-    shortfall::Shortfall,
     system,
 };
 use crate::{process::Launch, protect};

@@ -17,7 +17,7 @@ use rustix::thread::{
 use super::{
     landlock,
     policy::{Mounted, SandboxPolicy},
-    scratch, seccomp,
+    remove, seccomp,
 };
 
 /// The text that a successful trial prints. The exit status 0 is not enough, because a program that
@@ -96,7 +96,7 @@ impl SandboxPolicy {
     /// because the node, which normally removes them, may be dead.
     pub(crate) fn clean(&self) {
         if let Some(folder) = &self.scratch {
-            scratch::remove(folder);
+            remove(folder);
         }
     }
 }

@@ -7,8 +7,8 @@ use tempfile::TempDir;
 use tokio::{process::Command, time::timeout};
 
 use super::{
-    Demand, SandboxSettings, Tier, bubblewrap::Bubblewrap, enter::HOLDS, landlock::Level,
-    policy::SandboxPolicy, shortfall::Shortfall,
+    Demand, SandboxSettings, Shortfall, Tier, bubblewrap::Bubblewrap, enter::HOLDS,
+    landlock::Level, policy::SandboxPolicy,
 };
 use crate::reap::THIS_BINARY;
 

@@ -1,4 +1,7 @@
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, mpsc},
+    time::Instant,
+};
 
 use serde_json::{json, value::to_raw_value};
 
@@ -184,4 +187,23 @@ fn a_pattern_is_matched_in_linear_time() {
         of("^(?!x)").find(r#"{"x": 1}"#),
         ["`x` must be a string, got 1"]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_that_does_not_end_is_an_error() {
+    let (end, ended) = mpsc::channel::<()>();
+    let endless = within_deadline(move || {
+        let _dropped = ended.recv();
+        Vec::new()
+    });
+    let told = endless.await.join("\n");
+    assert!(told.contains("within 2 s"), "{told}");
+    assert!(CHECKS.available_permits() < 2, "it still counts");
+    drop(end);
+}
+
+#[tokio::test]
+async fn a_check_that_panics_is_an_error() {
+    let panics = within_deadline(|| vec![std::env::var("no such variable").unwrap()]).await;
+    assert_eq!(panics, ["it could not be checked: the check failed"]);
 }

@@ -100,3 +100,36 @@ async fn an_agent_loads_and_lists_its_own_skills() {
         "error: cannot read skill `review` from /one/review/SKILL.md: entity not found"
     ));
 }
+
+#[test]
+fn a_header_has_a_name_and_a_description() {
+    let text =
+        "---\nname: review\ndescription: >\n  Reviews\n  code.\nlicense: MIT\n---\n\nDo it.\n";
+    assert_eq!(
+        parse_header(text, None),
+        Ok(Header {
+            name: "review".into(),
+            description: "Reviews code.".into()
+        })
+    );
+    assert_eq!(body(text), "Do it.\n");
+    assert_eq!(
+        parse_header(&text.replace('\n', "\r\n"), None).map(|header| header.name),
+        Ok("review".into())
+    );
+}
+
+#[test]
+fn a_mistake_is_reported_with_its_line() {
+    let told = |text: &str| {
+        let bad = parse_header(text, None).unwrap_err();
+        format!("{}: {bad}", bad.line())
+    };
+    insta::assert_snapshot!(told("# Review\n"), @"1: the file does not begin with `---`; begin it with `---`, `name: …`, `description: …`, `---`");
+    insta::assert_snapshot!(told("---\nname: review\n"), @"2: the header is not closed; end it with a line of `---`");
+    insta::assert_snapshot!(told("---\nname: review\n---\n"), @"1: the header has no `description`; add `description: …`");
+    insta::assert_snapshot!(told("---\ndescription: x\n---\n"), @"1: the header has no `name`; add `name: …`");
+    insta::assert_snapshot!(told("---\ndescription: x\nname: code review\n---\n"), @"3: `code review` cannot name a skill; use 1 to 64 of A-Z a-z 0-9 _ -");
+    insta::assert_snapshot!(told("---\nname: review\ndescription: a: b\n---\n"), @"3: the header cannot be read: mapping values are not allowed in this context; its values are texts, and one with a colon in it needs quotes");
+    insta::assert_snapshot!(told("---\nname: [review]\ndescription: b\n---\n"), @"2: the header cannot be read: expected string scalar; its values are texts, and one with a colon in it needs quotes");
+}

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use bytes::Bytes;
-use planck_common::{Timestamp, server_clock::ServerClock};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{NatsRecords, reply};
+use planck_common::{Timestamp, server_clock::ServerClock};
+
+use super::{JetStreamError, NatsRecords, parse};
 use crate::records::{DEADLINE, RecordsError};
 
 /// How long creating the bucket may take, because a cluster elects a leader before it answers.
@@ -65,7 +66,7 @@ impl BucketInfo {
 
 async fn info(records: &NatsRecords) -> Result<BucketInfo, RecordsError> {
     let answer = records.ask("INFO", Bytes::new(), DEADLINE).await?;
-    reply::parse(&answer, &records.bucket).map_err(reply::JetStreamError::into_error)
+    parse(&answer, &records.bucket).map_err(JetStreamError::into_error)
 }
 
 /// Creates the bucket. Another node may do the same at once, because JetStream then returns the
@@ -75,8 +76,8 @@ async fn make(records: &NatsRecords) -> Result<BucketInfo, RecordsError> {
     let answer = records
         .ask("CREATE", config.to_string().into(), MAKING)
         .await?;
-    let made: Result<BucketInfo, _> = reply::parse(&answer, &records.bucket);
-    match made.map_err(reply::JetStreamError::into_error) {
+    let made: Result<BucketInfo, _> = parse(&answer, &records.bucket);
+    match made.map_err(JetStreamError::into_error) {
         // Another client has created a bucket with other settings, or the cluster is too small.
         Err(RecordsError::Unfit(why)) => info(records)
             .await

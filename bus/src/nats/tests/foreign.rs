@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::{
     conformance::{answer, node},
-    telemetry::{self, Telemetry},
+    telemetry::{self, TelemetryHook},
 };
 
 #[tokio::test]
@@ -95,7 +95,7 @@ const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 struct Traced;
 
-impl Telemetry for Traced {
+impl TelemetryHook for Traced {
     fn traceparent(&self) -> Option<String> {
         Some(TRACE.into())
     }

@@ -14,7 +14,7 @@ use super::{log::SimRow, waits::SimWait};
 use planck_store::{
     AgentCreation, AgentRecord, Created, HeldLease, InputOutcome, LeadIncarnation, LeaseClaim,
     LeaseRelease, NewInput, NewMember, NewSession, PutResult, SessionRecord, StoreError,
-    StoredInput, Stray, name,
+    StoredInput, Stray, make_up_name, numbered_name,
 };
 
 /// All rows of the store.
@@ -60,7 +60,7 @@ impl StoreData {
         if let Some(known) = self.sessions.get(&new.id) {
             return Ok(Created::Known(known.record()));
         }
-        let name = new.name.clone().unwrap_or_else(|| name::make_up(9));
+        let name = new.name.clone().unwrap_or_else(|| make_up_name(9));
         let created = new.created(name, node);
         if let Created::New(record, agents) = &created {
             let inputs = new.prompt.clone().into_iter();
@@ -240,7 +240,7 @@ impl SimSession {
         }
         let mut spec = member.agent.spec.clone();
         let is_free = |name: &String| self.agents.iter().all(|agent| agent.spec.name != *name);
-        let mut names = (1..).map(|n| name::nth(&member.agent.spec.name, n));
+        let mut names = (1..).map(|n| numbered_name(&member.agent.spec.name, n));
         spec.name = names.find(is_free).unwrap();
         let name = spec.name.clone();
         self.agents.push(AgentRecord {

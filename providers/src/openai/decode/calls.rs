@@ -1,14 +1,15 @@
 //! The calls of a reply whose pieces are arriving. Servers mark the pieces of a call with an index,
 //! an id and a name. Each of the three may be missing, late, repeated, or that of another call.
 
-use super::{ChatReply, event::CallDelta, thought_signature};
+use planck_agent::model::Chunk;
+
+use super::{CallDelta, ChatReply, thought_signature};
 use crate::{
     answer_bounds::MOST_PARTS,
     decode::PartKind,
-    lenient::{Arguments, Balance, arguments, is_placeholder},
-    seal,
+    lenient::{Balance, CallArguments, arguments, is_placeholder},
+    wire::seal,
 };
-use planck_agent::model::Chunk;
 
 /// One piece of a call.
 #[derive(Debug, Default)]
@@ -18,14 +19,14 @@ pub struct CallPiece {
     pub id: String,
     /// The name, or an empty string.
     pub name: String,
-    pub args: Option<Arguments>,
+    pub args: Option<CallArguments>,
     /// Gemini's thought signature.
     pub token: Option<String>,
 }
 
 /// A call whose first piece has arrived. The pieces of several calls may be interleaved.
 #[derive(Debug)]
-pub struct OpenCall {
+pub struct PartialCall {
     pub part: usize,
     pub id: String,
     pub name: String,
@@ -47,7 +48,7 @@ pub enum Learned {
     Index,
 }
 
-impl OpenCall {
+impl PartialCall {
     /// Begins the call of a piece.
     pub fn new(piece: &CallPiece, part: usize, others: &[Self]) -> Self {
         let has_index = |call: &Self| piece.index.is_some() && call.index == piece.index;
@@ -139,11 +140,11 @@ impl OpenCall {
 /// Returns the position of the call that a piece with the arguments `json` continues, or `None` if
 /// the piece begins a call. The id decides before the index, except that servers which give several
 /// calls the same id begin each of them with a name under an index of its own.
-pub fn find(calls: &[OpenCall], piece: &CallPiece, json: &str) -> Option<usize> {
-    let has_id = |call: &OpenCall| !piece.id.is_empty() && call.id == piece.id;
-    let has_index = |call: &OpenCall| call.index == piece.index;
+pub fn find(calls: &[PartialCall], piece: &CallPiece, json: &str) -> Option<usize> {
+    let has_id = |call: &PartialCall| !piece.id.is_empty() && call.id == piece.id;
+    let has_index = |call: &PartialCall| call.index == piece.index;
     let may_move =
-        |call: &OpenCall| piece.index.is_none() || piece.name.is_empty() || call.shares_index;
+        |call: &PartialCall| piece.index.is_none() || piece.name.is_empty() || call.shares_index;
     let exact = calls
         .iter()
         .rposition(|call| has_id(call) && has_index(call));
@@ -167,7 +168,7 @@ impl ChatReply {
     pub(super) fn piece(&mut self, delta: CallDelta<'_>) -> CallPiece {
         let function = delta.function.unwrap_or_default();
         let args = function.arguments.map(arguments);
-        if matches!(args, Some(Arguments::Json(_))) {
+        if matches!(args, Some(CallArguments::Json(_))) {
             self.salvage("it sent arguments as JSON where text that holds JSON was due");
         }
         CallPiece {
@@ -187,7 +188,7 @@ impl ChatReply {
             return;
         }
         self.has_content = true;
-        let json = piece.args.take().map(Arguments::into_json);
+        let json = piece.args.take().map(CallArguments::into_json);
         let at = match find(&self.calls, &piece, json.as_deref().unwrap_or_default()) {
             Some(at) => at,
             None => self.begin_call(&piece, chunks),
@@ -212,7 +213,7 @@ impl ChatReply {
         if let Some(token) = piece.token {
             chunks.push(Chunk::Signature {
                 part,
-                signature: seal::seal(&self.label, &token),
+                signature: seal(&self.label, &token),
             });
         }
         match learned {
@@ -234,7 +235,7 @@ impl ChatReply {
             id: piece.id.clone(),
             name: piece.name.clone(),
         });
-        self.calls.push(OpenCall::new(piece, part, &self.calls));
+        self.calls.push(PartialCall::new(piece, part, &self.calls));
         self.calls.len() - 1
     }
 }

@@ -1,14 +1,15 @@
 //! Reads streams in which `message` stands in place of `delta`. A server may send one full message,
 //! the next piece of the message in each chunk, or the whole message so far in each chunk.
 
-use super::{ChatReply, calls::CallPiece, event::ChatDelta};
+use planck_agent::model::{Chunk, Failure};
+
+use super::{ChatDelta, ChatReply, calls::CallPiece};
 use crate::{
     answer_bounds::over,
     decode::garbled,
-    lenient::{Arguments, ContentPiece, LenientWord},
+    lenient::{CallArguments, ContentPiece, LenientWord},
     openai::reasoning::ReasoningMember,
 };
-use planck_agent::model::{Chunk, Failure};
 
 /// The maximum length of the text that is withheld while it is not known what a message means, in
 /// bytes.
@@ -162,7 +163,7 @@ impl ChatReply {
 }
 
 fn json(call: &CallPiece) -> &str {
-    call.args.as_ref().map_or("", Arguments::json)
+    call.args.as_ref().map_or("", CallArguments::json)
 }
 
 /// Splits the content of a message into its text and its thoughts.

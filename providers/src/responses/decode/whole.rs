@@ -1,23 +1,24 @@
 //! Handles complete items. Content that did not arrive in deltas is taken from the complete item.
 
-use super::{ItemParts, OpenItem, ResponsesReply};
+use planck_agent::model::{Chunk, Failure};
+
+use super::{super::sealed, ItemParts, OpenItem, ResponsesReply};
 use crate::{
     answer_bounds::MOST_PARTS,
     decode::PartKind,
-    lenient::{Arguments, arguments},
+    lenient::{CallArguments, arguments},
     responses::{
-        event::{EventContent, OutputItem},
-        sealed::{self, MessagePhase, SealedReasoning},
+        MessagePhase, SealedReasoning,
+        decode::{EventContent, ResponseItem},
     },
 };
-use planck_agent::model::{Chunk, Failure};
 
 impl ResponsesReply {
     /// Handles a complete item, and adds the content that did not arrive in deltas.
     pub(super) fn done(
         &mut self,
         index: Option<usize>,
-        item: OutputItem,
+        item: ResponseItem,
         chunks: &mut Vec<Chunk>,
     ) -> Result<(), Failure> {
         let Some(kind) = item.kind() else {
@@ -38,7 +39,7 @@ impl ResponsesReply {
         Ok(())
     }
 
-    pub(super) fn end_message(&mut self, at: usize, item: OutputItem, chunks: &mut Vec<Chunk>) {
+    pub(super) fn end_message(&mut self, at: usize, item: ResponseItem, chunks: &mut Vec<Chunk>) {
         // An answer with more parts is refused.
         let contents = item.content.into_iter().flatten().take(MOST_PARTS + 1);
         for (piece, content) in contents.enumerate() {
@@ -56,7 +57,7 @@ impl ResponsesReply {
         let token = item
             .phase
             .0
-            .and_then(|phase| sealed::sealed(&self.label, &MessagePhase { phase }));
+            .and_then(|phase| sealed(&self.label, &MessagePhase { phase }));
         if let (
             Some(signature),
             Some(OpenItem {
@@ -72,7 +73,7 @@ impl ResponsesReply {
         }
     }
 
-    pub(super) fn end_reasoning(&mut self, at: usize, item: OutputItem, chunks: &mut Vec<Chunk>) {
+    pub(super) fn end_reasoning(&mut self, at: usize, item: ResponseItem, chunks: &mut Vec<Chunk>) {
         let Some(OpenItem {
             place:
                 ItemParts::Reasoning {
@@ -107,12 +108,12 @@ impl ResponsesReply {
             id,
             encrypted_content,
         });
-        if let Some(signature) = thought.and_then(|thought| sealed::sealed(&self.label, &thought)) {
+        if let Some(signature) = thought.and_then(|thought| sealed(&self.label, &thought)) {
             chunks.push(Chunk::Signature { part, signature });
         }
     }
 
-    pub(super) fn end_call(&mut self, at: usize, item: &OutputItem, chunks: &mut Vec<Chunk>) {
+    pub(super) fn end_call(&mut self, at: usize, item: &ResponseItem, chunks: &mut Vec<Chunk>) {
         let Some(OpenItem {
             place: ItemParts::Call { part, has_args },
             ..
@@ -122,8 +123,8 @@ impl ResponsesReply {
         };
         if !std::mem::replace(has_args, true) {
             let json = match item.arguments.as_deref().map(arguments) {
-                Some(Arguments::Text(text)) => text,
-                Some(Arguments::Json(json)) => {
+                Some(CallArguments::Text(text)) => text,
+                Some(CallArguments::Json(json)) => {
                     self.deviations
                         .push("it sent arguments as JSON where text that holds JSON was due");
                     json

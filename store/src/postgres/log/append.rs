@@ -7,8 +7,8 @@ use planck_common::{AgentId, InputId, NodeId, Seq, SessionId, usage::Usage};
 use crate::{
     Appended, Batch, BatchOutcome, NewInput, StoreError,
     append::{MarkRow, covers, mark_rows, one_batch_each, refused},
-    postgres::database::{Database, PgStatement, RowReader, reader},
-    refusal,
+    no_session,
+    postgres::database::{Database, PgRowReader, PgStatement, reader},
 };
 
 /// The statement that appends batches. It always takes locks in the same order, so that appends do
@@ -219,7 +219,7 @@ async fn state(
     Ok(Ok(AppendResult { answers, totals }))
 }
 
-fn answer(row: RowReader<'_>) -> Result<BatchAnswer, StoreError> {
+fn answer(row: PgRowReader<'_>) -> Result<BatchAnswer, StoreError> {
     if row.get("written")? {
         return Ok(BatchAnswer::Settled(BatchOutcome::Written(
             row.get("seqs")?,
@@ -237,7 +237,7 @@ fn answer(row: RowReader<'_>) -> Result<BatchAnswer, StoreError> {
     Ok(BatchAnswer::Settled(BatchOutcome::InputsGone(missing)))
 }
 
-fn totals(row: RowReader<'_>) -> Result<Option<Usage>, StoreError> {
+fn totals(row: PgRowReader<'_>) -> Result<Option<Usage>, StoreError> {
     row.get::<Option<f64>>("cost_usd")?
         .map(|_| row.usage())
         .transpose()
@@ -258,7 +258,7 @@ async fn find_known(
         .bind(column(batches, |batch| entries(batch)));
     let rows = database.all(statement).await?;
     let Some(first) = rows.first() else {
-        return Err(refusal::no_session(session));
+        return Err(no_session(session));
     };
     let totals = reader(first).usage()?;
     let known = rows

@@ -5,7 +5,7 @@ use planck_common::{CallId, SessionId, Timestamp, command::ListWaits, event::jso
 use sqlx::query;
 
 use super::Index;
-use crate::{StoreError, page::WaitCursor, sqlite::db::RowReader};
+use crate::{StoreError, page::WaitCursor, sqlite::db::SqliteRowReader};
 
 /// A wait to write to the index.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Index {
     pub async fn due_waits(&self, now: Timestamp) -> Result<Vec<DueWait>, StoreError> {
         const DUE: &str = "SELECT session_id, id, at, due FROM waits
             WHERE due IS NOT NULL AND due <= ?1 ORDER BY session_id";
-        let due = |row: RowReader<'_>| {
+        let due = |row: SqliteRowReader<'_>| {
             Ok(DueWait {
                 session: row.parse("session_id")?,
                 id: row.parse("id")?,
@@ -132,7 +132,7 @@ impl Index {
             .bind(after.map_or(String::new(), |after| after.id.to_string()))
             .bind(limit)
             .bind(filter.id.clone().unwrap_or_default());
-        let wait = |row: RowReader<'_>| {
+        let wait = |row: SqliteRowReader<'_>| {
             let at = WaitCursor {
                 opened_at: row.timestamp("opened_at")?,
                 id: row.parse("id")?,

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
 
 /// Returns the text with U+0000 replaced.
-pub fn replaced(text: String) -> String {
+pub fn text(text: String) -> String {
     match memchr::memchr(0, text.as_bytes()) {
         None => text,
         Some(_) => text.replace('\0', REPLACEMENT.encode_utf8(&mut [0; 4])),
@@ -15,7 +15,7 @@ pub fn replaced(text: String) -> String {
 
 /// Returns JSON with U+0000 replaced in its strings, where the character can only occur as the
 /// escape `\u0000`.
-pub fn replaced_in_json(json: &[u8]) -> Cow<'_, [u8]> {
+pub fn json(json: &[u8]) -> Cow<'_, [u8]> {
     const ESCAPED: &[u8] = b"\\u0000";
     if memchr::memmem::find(json, ESCAPED).is_none() {
         return Cow::Borrowed(json);
@@ -48,8 +48,6 @@ pub fn replaced_in_json(json: &[u8]) -> Cow<'_, [u8]> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
-
     #[test]
     fn only_the_character_itself_is_replaced() {
         for (json, clean) in [
@@ -62,20 +60,20 @@ mod tests {
             (r#""\"#, r#""\"#),
         ] {
             assert_eq!(
-                replaced_in_json(json.as_bytes()).as_ref(),
+                super::json(json.as_bytes()).as_ref(),
                 clean.as_bytes(),
                 "{json}"
             );
         }
-        assert_eq!(replaced("a\0b".into()), "a\u{fffd}b");
+        assert_eq!(super::text("a\0b".into()), "a\u{fffd}b");
     }
 
     proptest! {
         #[test]
         fn cleaned_json_equals_json_of_cleaned_text(text in "[\\PC\0\\\\\"u0]{0,40}") {
             let json = serde_json::to_vec(&text).unwrap();
-            let read: String = serde_json::from_slice(&replaced_in_json(&json)).unwrap();
-            prop_assert_eq!(read, replaced(text));
+            let read: String = serde_json::from_slice(&super::json(&json)).unwrap();
+            prop_assert_eq!(read, super::text(text));
         }
     }
 }
