@@ -312,13 +312,21 @@ async fn published_events_come_after_the_log_in_their_order() {
 
     let mut follow = Client::over(bus.clone()).follow(&session, 1).await.unwrap();
     let progress = json!({"call_id": "c", "message": "half", "percent": 50});
-    let live = event(None, "tool_progress", progress).to_string();
-    bus.publish(Topic::Session(&session).to_string(), live.into());
+    let message = json!({"message": {"role": "assistant", "content": [], "metadata": {}}});
+    for published in [
+        event(None, "tool_progress", progress),
+        event(Some(2), "message", message),
+    ] {
+        bus.publish(
+            Topic::Session(&session).to_string(),
+            published.to_string().into(),
+        );
+    }
     let early = timeout(Duration::from_millis(100), follow.next()).await;
     assert!(early.is_err(), "{early:?} came before the log");
     readable.notify_one();
     let mut seen = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..4 {
         seen.push(match follow.next().await.unwrap() {
             FollowEvent::Durable(event) | FollowEvent::Live(event) => event.kind,
             FollowEvent::CaughtUp => "caught up".into(),
