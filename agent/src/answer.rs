@@ -20,7 +20,7 @@ use crate::{
     model::{Chunk, Failure, Finish, ToolSpec},
     outcome::no_such_tool,
     permission::{self, CallFacts},
-    phase::{Phase, Turn, TurnActivity, TurnEnding},
+    phase::{Phase, Turn, TurnActivity},
     round::{AnswerFault, Call, CallNames, Round},
     saves::Rows,
 };
@@ -127,8 +127,10 @@ impl Agent {
         if let Some(round) = Round::read(content, Some(stop), &mut turn.guard, limits) {
             return self.admit_calls(turn, round, rows, step);
         }
-        let ending = AnswerFault::of(stop).map_or(TurnEnding::Completed, TurnEnding::from);
-        self.end_turn(&turn, rows, ending, step);
+        match AnswerFault::of(stop) {
+            Some(fault) => self.end_turn(&turn, rows, fault.into(), step),
+            None => self.end_without_calls(turn, rows, step),
+        }
     }
 
     fn content(&self, draft: Draft) -> Vec<Part> {
@@ -227,7 +229,12 @@ impl Agent {
         step: &mut StepEffects,
     ) {
         let (mut runs, mut refusals) = (Vec::new(), Vec::new());
-        for call in round.calls().filter(|call| call.is_undecided()) {
+        let mut is_taken = false;
+        for call in round.calls() {
+            if !call.is_undecided() || self.take_output(&turn, call, is_taken, &mut rows) {
+                is_taken |= call.is_output();
+                continue;
+            }
             match self.admit(call, &mut rows, step) {
                 CallAdmission::Runs(run) => runs.push(run),
                 CallAdmission::Refused(end) => refusals.push(end),

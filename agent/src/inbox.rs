@@ -8,6 +8,7 @@ use planck_common::{
     event::{InputKind, TurnOutcome},
     message::Part,
     message::Sender,
+    spec::OutputSpec,
 };
 
 /// An input to put into an agent's inbox.
@@ -29,6 +30,8 @@ pub struct NewInput {
     pub content: String,
     /// Whether the turn that the input opens begins with an empty context.
     pub fresh: bool,
+    /// The shape of the answer. The input opens a turn of its own if it has one.
+    pub output: Option<OutputSpec>,
     pub at: Timestamp,
 }
 
@@ -36,6 +39,11 @@ impl NewInput {
     /// Returns the content parts. Content that this version cannot read is returned as text.
     pub fn parts(&self) -> Vec<Part> {
         serde_json::from_str(&self.content).unwrap_or_else(|_| vec![Part::text(&self.content)])
+    }
+
+    /// Returns whether the input joins no turn that other inputs opened.
+    fn is_alone(&self) -> bool {
+        self.fresh || self.output.is_some()
     }
 
     /// Returns the name of the agent, person or program that sent the input.
@@ -173,18 +181,19 @@ impl InputQueue {
         self.waiting.drain(..).collect()
     }
 
-    /// Takes the inputs of the next turn: the waiting inputs before the first that is fresh or a
-    /// suspect. Such an input gets a turn of its own.
+    /// Takes the inputs of the next turn: the waiting inputs before the first that is fresh, has a
+    /// shape or is a suspect. Such an input opens a turn, and one with a shape or a suspect shares
+    /// it with no other.
     pub(super) fn take_next(&mut self) -> Vec<NewInput> {
         let suspects = std::mem::take(&mut self.suspects);
         let is_suspect = |input: &NewInput| suspects.contains(&input.id);
         let count = match self.waiting.front() {
-            Some(first) if is_suspect(first) => 1,
+            Some(first) if is_suspect(first) || first.output.is_some() => 1,
             _ => {
                 let alone = self
                     .waiting
                     .iter()
-                    .position(|input| input.fresh || is_suspect(input));
+                    .position(|input| input.is_alone() || is_suspect(input));
                 alone.map_or(self.waiting.len(), |at| at.max(1))
             }
         };
@@ -198,7 +207,7 @@ impl InputQueue {
     }
 
     fn joins(&self, input: &NewInput) -> bool {
-        input.mode == InputMode::Steer && !input.fresh && !self.suspects.contains(&input.id)
+        input.mode == InputMode::Steer && !input.is_alone() && !self.suspects.contains(&input.id)
     }
 
     /// Takes the inputs that join the running turn.

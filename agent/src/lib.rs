@@ -19,6 +19,7 @@ pub mod inbox;
 pub mod input;
 pub mod model;
 pub mod outcome;
+mod output;
 pub mod permission;
 mod phase;
 mod request;
@@ -41,7 +42,7 @@ use planck_common::{
     AgentId, CallId, InputId, Seq, SessionId, Timestamp,
     command::{AgentState, Running},
     envelope::EventPlace,
-    event::Event,
+    event::{Event, OutputDue},
     spec::{AgentSpec, SessionLimits},
     usage::Usage,
 };
@@ -61,6 +62,7 @@ pub use self::{
     effect::{Effect, Entry, Mark, Save},
     inbox::{InputOutcome, NewInput, StoredInput},
     input::{Command, Input},
+    output::SUBMIT_OUTPUT,
     restore::Unreadable,
     setup::{ArgumentCheck, LogRow, Memory, OpenTurn, Settings, Setup, Unstorable},
 };
@@ -120,6 +122,8 @@ struct Deferred {
     checkpoint: Option<String>,
     /// The number of messages added before the last compaction without effect.
     futile: Option<u64>,
+    /// The shape that a turn left to a later one.
+    output: Option<OutputDue>,
     /// The deviations of the model's server that were already reported.
     deviations: BTreeSet<String>,
 }

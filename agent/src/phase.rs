@@ -13,6 +13,7 @@ use super::{
     Ticket,
     draft::Draft,
     guard::LoopGuard,
+    output::TurnOutput,
     round::{AnswerFault, Round},
 };
 
@@ -80,6 +81,7 @@ pub(super) struct Turn {
     pub usage: Usage,
     /// The model's latest text.
     pub text: Option<String>,
+    pub output: Option<TurnOutput>,
     pub guard: LoopGuard,
     /// When the first of the waits was opened that are open now. `since` is moved forward by the
     /// time in which waits are open, so that this time does not count towards the turn's duration.
@@ -133,6 +135,7 @@ impl Turn {
             paused_at: None,
             usage: Usage::default(),
             text: None,
+            output: None,
             guard: LoopGuard::default(),
             failures: 0,
             overflowed: false,

@@ -104,6 +104,10 @@ impl Agent {
         self.show(messages, ids);
         if let Some((mut turn, _)) = self.phase.take_if(TurnActivity::is_saving) {
             turn.inputs.extend(inputs.iter().map(speech::turn_input));
+            if let Some(output) = &mut turn.output {
+                let about = inputs.iter().filter_map(|input| input.reply_to.as_ref());
+                about.for_each(|task| output.heard(task));
+            }
             self.go_on(turn, Rows::at(self.place(step.now)), step);
         }
     }

@@ -13,6 +13,7 @@ use super::{
     Agent, Effect, LogRow, Memory, NewInput, OpenTurn, Setup, StepEffects, StoredInput, Totals,
     answer::{DEVIATING, INTERRUPTED},
     effect::Change,
+    output::TurnOutput,
     phase::{Turn, TurnEnding},
     round::Round,
     saves::Rows,
@@ -94,14 +95,21 @@ impl Agent {
 
     fn replay_event(&mut self, event: Event, row: &LogRow, open: &mut OpenWork) {
         match event {
-            Event::TurnStart(TurnStart { inputs, .. }) => {
+            Event::TurnStart(TurnStart { inputs, output, .. }) => {
+                let mut turn = Turn::new(inputs, row.place.at);
+                turn.output = output.map(TurnOutput::new);
+                self.deferred.output = None;
                 *open = OpenWork {
-                    turn: Some(Box::new(Turn::new(inputs, row.place.at))),
+                    turn: Some(Box::new(turn)),
                     ..OpenWork::default()
                 };
             }
             // Open calls are kept: they must be answered again if a rewind hid their results.
-            Event::TurnEnd(_) | Event::Error(_) => open.turn = None,
+            Event::TurnEnd(end) => {
+                open.turn = None;
+                self.deferred.output = end.output_due;
+            }
+            Event::Error(_) => open.turn = None,
             Event::UsageDelta(usage) => {
                 self.transcript.correct(usage.context_tokens);
                 open.turn
@@ -151,7 +159,7 @@ impl Agent {
         self.transcript.replay(row.seq, body.clone());
         match body.role {
             MessageRole::Assistant => self.replay_answer(&body, open),
-            MessageRole::ToolResult => open.round = None,
+            MessageRole::ToolResult => open.close_round(),
             MessageRole::User | MessageRole::Custom => open
                 .turn
                 .iter_mut()
@@ -164,8 +172,10 @@ impl Agent {
         turn.keep_text(&answer.content);
         let (stop, limits) = (answer.metadata.stop, self.settings.loop_guard);
         let round = Round::read(&answer.content, stop, &mut turn.guard, limits);
-        if round.is_some() {
-            open.round = round;
+        match (round, &mut turn.output) {
+            (None, Some(output)) => output.is_demanded = true,
+            (None, None) => {}
+            (round @ Some(_), _) => open.round = round,
         }
     }
 
@@ -249,6 +259,7 @@ impl Agent {
         rows.event(&Event::TurnStart(TurnStart {
             index,
             inputs: vec![listed.clone()],
+            output: None,
         }));
         rows.mark(&input.id, Change::Consumed { turn: index });
         step.act(Effect::Turn { open: true });
@@ -264,13 +275,14 @@ impl Agent {
     /// what the turn does next.
     fn take_up(&mut self, mut turn: Box<Turn>, round: Option<Round>, step: &mut StepEffects) {
         step.act(Effect::Turn { open: true });
+        self.offer(&turn);
         if turn.paused_at.is_none() {
             self.set_deadline(&mut turn, step);
         }
         let rows = Rows::at(self.place(step.now));
         match round {
             Some(round) => self.admit_calls(turn, round, rows, step),
-            None => self.go_on(turn, rows, step),
+            None => self.go_on_after(turn, rows, step),
         }
     }
 
@@ -308,6 +320,17 @@ impl OpenWork {
     fn in_round(&mut self, change: impl FnOnce(&mut Round)) {
         if let Some(round) = &mut self.round {
             change(round);
+        }
+    }
+
+    /// Records that the calls of the latest answer have a message of results.
+    fn close_round(&mut self) {
+        let turn = self.turn.as_mut();
+        if let (Some(round), Some(output)) = (
+            self.round.take(),
+            turn.and_then(|turn| turn.output.as_mut()),
+        ) {
+            output.close(&round);
         }
     }
 
@@ -350,5 +373,9 @@ fn join(turn: &mut Turn, metadata: &MessageMetadata, inputs: &[StoredInput]) {
         };
         turn.inputs
             .push(known.map_or_else(unknown, |row| speech::turn_input(&row.input)));
+        let about = known.and_then(|row| row.input.reply_to.as_ref());
+        if let (Some(output), Some(task)) = (&mut turn.output, about) {
+            output.heard(task);
+        }
     }
 }

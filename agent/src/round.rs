@@ -20,6 +20,7 @@ use crate::{
     effect::ToolRun,
     guard::{LoopGuard, LoopLimits, LoopVerdict},
     outcome::{ABORTED, ToolOutcome},
+    output::SUBMIT_OUTPUT,
     phase::{Phase, Turn, TurnActivity, TurnEnding},
     saves::Rows,
     waiting::withdraw_waits,
@@ -165,6 +166,14 @@ impl Round {
         })
     }
 
+    /// Returns the calls that have their results, each with its text and whether it is an error.
+    pub(super) fn ended(&self) -> impl Iterator<Item = (&Call, &str, bool)> {
+        self.calls.iter().filter_map(|call| match &call.state {
+            CallState::Done { text, error } => Some((call, text.as_str(), *error)),
+            CallState::Undecided { .. } | CallState::Running { .. } | CallState::Waiting(_) => None,
+        })
+    }
+
     /// Returns the message with the results of all calls, in their order.
     pub(super) fn results(self) -> MessageBody {
         let content = self.calls.into_iter().map(Call::into_part).collect();
@@ -253,6 +262,12 @@ impl Call {
 
     pub(super) fn is_done(&self) -> bool {
         matches!(self.state, CallState::Done { .. })
+    }
+
+    /// Returns whether the call has given the answer of the turn.
+    pub(super) fn is_output(&self) -> bool {
+        self.names.name == SUBMIT_OUTPUT
+            && matches!(self.state, CallState::Done { error: false, .. })
     }
 
     /// Returns whether nothing is decided about the call yet.
@@ -424,17 +439,20 @@ impl Agent {
 
     fn close_round(
         &mut self,
-        turn: Box<Turn>,
+        mut turn: Box<Turn>,
         round: Round,
         mut rows: Rows,
         step: &mut StepEffects,
     ) {
         let fault = round.fault;
+        if let Some(output) = turn.output.as_mut() {
+            output.close(&round);
+        }
         rows.message(round.results());
         if let Some(fault) = fault {
             return self.end_turn(&turn, rows, fault.into(), step);
         }
-        self.go_on(turn, rows, step);
+        self.go_on_after(turn, rows, step);
     }
 
     pub(super) fn tool_progress(

@@ -10,6 +10,7 @@ use planck_common::{
     spec::{AgentSpec, SessionLimits},
     usage::Usage,
 };
+use serde_json::Value;
 
 pub use super::guard::LoopLimits;
 use super::{
@@ -47,11 +48,18 @@ pub trait ArgumentCheck: fmt::Debug + Send + Sync {
     /// Returns the result of a call whose arguments do not fit, or `None` if they fit or there is
     /// no such tool.
     fn refusal(&self, tool: &str, args: &str) -> Option<String>;
+    /// Returns why an answer does not satisfy a schema, or `None` if it does. This check leaves out
+    /// nothing.
+    fn output_fault(&self, schema: &Value, answer: &str) -> Option<String>;
 }
 
 /// The check of tools that take any arguments.
 impl ArgumentCheck for () {
     fn refusal(&self, _: &str, _: &str) -> Option<String> {
+        None
+    }
+
+    fn output_fault(&self, _: &Value, _: &str) -> Option<String> {
         None
     }
 }
@@ -184,8 +192,11 @@ impl Unstorable {
 pub(super) struct AgentConfig {
     pub spec: AgentSpec,
     pub card: ModelCard,
-    /// The tools, sorted by name.
+    /// The tools that the model is offered, sorted by name: the agent's own and `output`.
     pub tools: Arc<[ToolSpec]>,
+    own_tools: Arc<[ToolSpec]>,
+    /// The tool that takes the answer of the open turn.
+    output: Option<ToolSpec>,
     pub arguments: Arc<dyn ArgumentCheck>,
     /// The session's working directory.
     pub dir: Arc<str>,
@@ -202,6 +213,8 @@ impl AgentConfig {
             spec,
             card,
             tools: Arc::default(),
+            own_tools: Arc::default(),
+            output: None,
             arguments: Arc::clone(&arguments),
             dir,
         };
@@ -217,8 +230,36 @@ impl AgentConfig {
         if !tools.is_sorted_by(|a, b| a.name <= b.name) {
             Arc::make_mut(&mut tools).sort_by(|a, b| a.name.cmp(&b.name));
         }
-        self.tools = tools;
+        self.own_tools = tools;
         self.arguments = arguments;
+        self.list_tools();
+    }
+
+    /// Sets the tool that takes the answer of the open turn. Returns whether that changes the tools.
+    pub(super) fn set_output(&mut self, output: Option<ToolSpec>) -> bool {
+        let is_other = self.output != output;
+        if is_other {
+            self.output = output;
+            self.list_tools();
+        }
+        is_other
+    }
+
+    /// Lists the tools that the model is offered. A tool of the agent with the name of `output` is
+    /// left out.
+    fn list_tools(&mut self) {
+        let Some(output) = &self.output else {
+            self.tools = Arc::clone(&self.own_tools);
+            return;
+        };
+        let own = self.own_tools.iter();
+        let mut tools: Vec<ToolSpec> = own
+            .filter(|tool| tool.name != output.name)
+            .cloned()
+            .collect();
+        let at = tools.partition_point(|tool| tool.name < output.name);
+        tools.insert(at, output.clone());
+        self.tools = tools.into();
     }
 
     pub(super) fn tool(&self, name: &str) -> Option<&ToolSpec> {

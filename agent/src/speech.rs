@@ -113,6 +113,7 @@ mod tests {
                 reply_to,
                 content: json(&[Part::text("hi")]),
                 fresh: false,
+                output: None,
                 at: Timestamp::from_millis(0),
             };
             text_of(&message(&input).content)

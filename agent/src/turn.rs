@@ -16,6 +16,7 @@ use planck_common::{
 use super::{
     Agent, Effect, InputOutcome, NewInput, StepEffects,
     effect::Change,
+    output::TurnOutput,
     phase::{Phase, Turn, TurnEnding},
     saves::{OnCommit, Rows},
     speech,
@@ -113,6 +114,7 @@ impl Agent {
         rows.event(&Event::TurnStart(TurnStart {
             index: turn,
             inputs: listed,
+            output: self.output_of(&inputs),
         }));
         if inputs.iter().any(|input| input.fresh) {
             rows.event(&Event::Checkpoint(Checkpoint {
@@ -140,6 +142,9 @@ impl Agent {
         }
         self.show(messages, ids);
         let mut turn = Turn::new(inputs.iter().map(speech::turn_input).collect(), step.now);
+        turn.output = self.output_of(&inputs).map(TurnOutput::new);
+        self.deferred.output = None;
+        self.offer(&turn);
         step.act(Effect::Turn { open: true });
         self.set_deadline(&mut turn, step);
         self.go_on(Box::new(turn), Rows::at(self.place(step.now)), step);
@@ -170,6 +175,9 @@ impl Agent {
         step: &mut StepEffects,
     ) {
         let (outcome, answer) = (ending.outcome(), ending.answer(turn));
+        if let TurnEnding::Completed = ending {
+            self.deferred.output = turn.output.as_ref().and_then(TurnOutput::due);
+        }
         for input in &turn.inputs {
             let answer = answer.clone().filter(|_| input.kind == InputKind::Question);
             rows.end(&input.id, outcome.clone(), answer);
@@ -226,6 +234,7 @@ impl Agent {
             reply_to: Some(task.clone()),
             content: json(&[Part::text(text)]),
             fresh: false,
+            output: None,
             at,
         }
     }
@@ -266,11 +275,18 @@ impl TurnEnding {
                 Some(text) => format!("{text}\n{REFUSED}"),
                 None => REFUSED.to_owned(),
             }),
-            Self::Completed
-            | Self::Aborted { .. }
-            | Self::Closed
-            | Self::Truncated
-            | Self::Limit(_) => turn.text.clone(),
+            Self::Completed => {
+                let output = turn
+                    .output
+                    .as_ref()
+                    .and_then(|output| output.answer.as_ref());
+                output
+                    .map(|answer| answer.get().to_owned())
+                    .or_else(|| turn.text.clone())
+            }
+            Self::Aborted { .. } | Self::Closed | Self::Truncated | Self::Limit(_) => {
+                turn.text.clone()
+            }
         }
     }
 
@@ -283,10 +299,20 @@ impl TurnEnding {
             refused: false,
             limit: None,
             reason: None,
+            output: None,
+            output_repairs: turn.output.as_ref().map_or(0, |output| output.repairs),
+            output_due: None,
             inputs,
         };
         match self {
-            Self::Completed => Event::TurnEnd(end(TurnOutcome::Completed, inputs)),
+            Self::Completed => Event::TurnEnd(TurnEnd {
+                output: turn
+                    .output
+                    .as_ref()
+                    .and_then(|output| output.answer.clone()),
+                output_due: turn.output.as_ref().and_then(TurnOutput::due),
+                ..end(TurnOutcome::Completed, inputs)
+            }),
             Self::Refused => Event::TurnEnd(TurnEnd {
                 refused: true,
                 ..end(TurnOutcome::Completed, inputs)

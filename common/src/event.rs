@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use crate::{
     AgentId, CallId, InputId, NodeId, Seq,
     message::Message,
-    spec::{AgentRole, ModelRef},
+    spec::{AgentRole, ModelRef, OutputSpec},
     usage::Usage,
     wait::{WaitClosed, WaitOpened},
 };
@@ -109,6 +109,10 @@ impl EventKind {
     }
 }
 
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 /// Returns the JSON of a value. Serialisation cannot fail for the types of this crate, because the
 /// keys of their maps are text and their own `Serialize` implementations return no errors.
 pub fn json<T: Serialize>(value: &T) -> String {
@@ -129,6 +133,9 @@ data! {
         /// The turn's number.
         index: u32,
         inputs: Vec<TurnInput>,
+        /// The shape in which the turn answers.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<OutputDue>,
     }
     /// An input of a turn.
     TurnInput {
@@ -153,7 +160,24 @@ data! {
         /// Why the turn was aborted, as the abort says.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
+        /// The answer of a completed turn that has a shape.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(feature = "schema", schemars(with = "Option<serde_json::Map<String, serde_json::Value>>"))]
+        output: Option<Box<RawValue>>,
+        /// How many answers of the turn did not satisfy the shape.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        output_repairs: u32,
+        /// The shape that the turn leaves to a later one, because tasks have no response yet.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output_due: Option<OutputDue>,
         inputs: Vec<InputId>,
+    }
+    /// A shape in which an agent answers, and the tasks of the agent whose responses the answer may
+    /// wait for.
+    OutputDue {
+        shape: OutputSpec,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tasks: Vec<InputId>,
     }
     TurnError {
         reason: String,

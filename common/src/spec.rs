@@ -193,6 +193,19 @@ pub struct ClientTool {
     pub parameters: Value,
 }
 
+/// The shape of an answer: a turn that has one ends with an object that satisfies the schema, or
+/// with an error.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct OutputSpec {
+    /// A JSON Schema (2020-12) of at most 64 KiB whose root is of the type `object`.
+    pub schema: Value,
+    /// What the object is called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
 /// An agent's specification in the store. Every reference to a file or a default is resolved, so
 /// any node can start the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -224,6 +237,9 @@ pub struct AgentSpec {
     /// The tools that the client runs which started the session.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub client_tools: Vec<ClientTool>,
+    /// The shape in which each turn of the agent answers, unless its prompt says another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputSpec>,
     /// The agent that spawned this one; absent for an agent with which its session started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spawned_by: Option<crate::AgentId>,

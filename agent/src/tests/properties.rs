@@ -266,6 +266,7 @@ impl Player {
             reply_to: None,
             content,
             fresh,
+            output: None,
             at: Timestamp::from_millis(0),
         };
         match told {

@@ -32,6 +32,7 @@ pub fn arrival(id: &str, kind: InputKind, text: &str) -> NewInput {
         reply_to: None,
         content: json(&[Part::text(text)]),
         fresh: false,
+        output: None,
         at: Timestamp::from_millis(0),
     }
 }

@@ -114,6 +114,12 @@ impl ArgumentCheck for NoUnknown {
         args.contains("\"unknown\"")
             .then(|| format!("`{tool}` was not run"))
     }
+
+    fn output_fault(&self, _: &serde_json::Value, answer: &str) -> Option<String> {
+        answer
+            .contains("\"bad\"")
+            .then(|| "`bad` is not a property".to_owned())
+    }
 }
 
 pub fn setup() -> Setup {
@@ -138,6 +144,7 @@ pub fn setup() -> Setup {
         permissions: careful(),
         client_tools: Vec::new(),
         spawned_by: None,
+        output: None,
     };
     Setup {
         session: SessionId::parse("s1").unwrap(),
@@ -540,6 +547,9 @@ impl World {
             refused: false,
             limit: None,
             reason: None,
+            output: None,
+            output_repairs: 0,
+            output_due: None,
             inputs: vec![],
         };
         ends.push(Event::TurnEnd(end));
