@@ -78,7 +78,7 @@ impl Agent {
     ) {
         turn.failures = 0;
         turn.overflowed = false;
-        let content = self.content(draft);
+        let content = self.with_output_as_call(&turn, self.content(draft));
         turn.keep_text(&content);
         let counted = finish.usage.context_tokens();
         if counted > 0 {
@@ -229,12 +229,7 @@ impl Agent {
         step: &mut StepEffects,
     ) {
         let (mut runs, mut refusals) = (Vec::new(), Vec::new());
-        let mut is_taken = false;
-        for call in round.calls() {
-            if !call.is_undecided() || self.take_output(&turn, call, is_taken, &mut rows) {
-                is_taken |= call.is_output();
-                continue;
-            }
+        for call in round.calls().filter(|call| call.is_undecided()) {
             match self.admit(call, &mut rows, step) {
                 CallAdmission::Runs(run) => runs.push(run),
                 CallAdmission::Refused(end) => refusals.push(end),
@@ -255,10 +250,20 @@ impl Agent {
         }
         match call.started {
             Some(effect) if effect.may_run_again() => {
-                return CallAdmission::Runs(call.run(self.counters.ticket(), step.now, true));
+                let schema = self.config.output_schema(&call.names.name).cloned();
+                return CallAdmission::Runs(call.run(
+                    self.counters.ticket(),
+                    step.now,
+                    true,
+                    schema,
+                ));
             }
             Some(_) => return refuse(call, INTERRUPTED.into()),
             None => {}
+        }
+        // The answer of the turn needs no permission.
+        if self.config.output_schema(&call.names.name).is_some() {
+            return CallAdmission::Runs(self.start(call, ToolEffect::Pure, rows, step));
         }
         let Some(tool) = self.config.tool(&call.names.name) else {
             // The call is not started, because nothing is known about its effect.
@@ -309,7 +314,8 @@ impl Agent {
             effect,
         }));
         call.started = Some(effect);
-        call.run(self.counters.ticket(), step.now, false)
+        let schema = self.config.output_schema(&call.names.name).cloned();
+        call.run(self.counters.ticket(), step.now, false, schema)
     }
 
     pub(super) fn no_such_tool(&self, name: &str) -> String {

@@ -1,6 +1,6 @@
 //! The effects that a step of an agent requests.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use planck_common::{
     AgentId, CallId, InputId,
@@ -85,6 +85,9 @@ pub struct ToolRun {
     /// Whether the call was interrupted and now runs again, so that an earlier try may have taken
     /// effect.
     pub is_repeat: bool,
+    /// The schema that the arguments must satisfy, if they are the answer of the turn. Such a call
+    /// does nothing else than this check.
+    pub output: Option<Arc<RawValue>>,
 }
 
 /// Rows of the log, changes of inputs, and usage that are committed together or not at all.

@@ -1,22 +1,23 @@
 //! The answer of a turn in a given shape. Such a turn offers the model the tool `submit_output`,
-//! whose arguments are the answer. The loop itself answers calls of that tool: it checks the
-//! arguments, and ends the turn when they satisfy the shape and all other calls of the reply have
-//! their results.
+//! whose arguments are the answer. A call of it runs like any other, and has a result without an
+//! error if its arguments satisfy the schema. Then the turn ends when all other calls of the reply
+//! have their results.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use planck_common::{
-    InputId,
-    event::{Event, OutputDue, ToolEffect, ToolStart},
+    CallId, InputId,
+    event::{OutputDue, ToolEffect},
+    message::{Part, text_of},
     spec::OutputSpec,
 };
 use serde_json::value::RawValue;
 
 use crate::{
-    Agent, NewInput, StepEffects,
+    Agent, AgentIdentity, Counters, NewInput, StepEffects,
     model::ToolSpec,
     phase::{Turn, TurnEnding},
-    round::{Call, Round},
+    round::Round,
     saves::Rows,
     speech,
 };
@@ -30,8 +31,6 @@ const DELEGATE_TASK: &str = "delegate_task";
 const REPAIRS: u32 = 2;
 
 const DEMAND: &str = "Call submit_output now, with your answer as its arguments.";
-const TAKEN: &str = "The answer is taken.";
-const TAKEN_BEFORE: &str = "not used: the answer was taken from an earlier call";
 
 /// The shape of a turn's answer, and how far the model has got with it.
 #[derive(Debug)]
@@ -71,7 +70,9 @@ impl TurnOutput {
         self.fault = None;
         for (call, text, is_error) in round.ended() {
             match (call.names.name.as_str(), is_error) {
-                (SUBMIT_OUTPUT, false) => self.answer = Some(call.args.clone()),
+                (SUBMIT_OUTPUT, false) => {
+                    self.answer.get_or_insert_with(|| call.args.clone());
+                }
                 (SUBMIT_OUTPUT, true) if self.answer.is_none() => {
                     self.fault.get_or_insert_with(|| text.to_owned());
                 }
@@ -149,45 +150,42 @@ impl Agent {
         }
     }
 
-    /// Answers a call of `submit_output`, if the turn has a shape and the call is one.
-    pub(super) fn take_output(
-        &self,
-        turn: &Turn,
-        call: &mut Call,
-        is_taken: bool,
-        rows: &mut Rows,
-    ) -> bool {
-        let Some(output) = turn
+    /// Returns the parts of a reply. If the answer was demanded and the reply is a JSON object
+    /// instead of a call, the object becomes a call: some providers know no tool that a model must
+    /// call, and only let it reply in the schema's format.
+    pub(super) fn with_output_as_call(&self, turn: &Turn, content: Vec<Part>) -> Vec<Part> {
+        let is_demanded = turn
             .output
             .as_ref()
-            .filter(|_| call.names.name == SUBMIT_OUTPUT)
-        else {
-            return false;
-        };
-        let refusal = match call.refusal() {
-            Some(refusal) => Some(refusal.to_owned()),
-            None if is_taken => Some(TAKEN_BEFORE.to_owned()),
-            None => self
-                .config
-                .arguments
-                .output_fault(&output.shape.schema, call.args.get()),
-        };
-        let is_valid = refusal.is_none();
-        if is_valid {
-            rows.event(&Event::ToolStart(ToolStart {
-                call_id: call.names.call_id.clone(),
-                id: call.names.id.clone(),
-                name: call.names.name.clone(),
-                args: call.args.clone(),
-                effect: ToolEffect::Pure,
-            }));
+            .is_some_and(|output| output.is_demanded);
+        let has_call = content
+            .iter()
+            .any(|part| matches!(part, Part::ToolCall { .. }));
+        if !is_demanded || has_call {
+            return content;
         }
-        rows.event(&Event::ToolEnd(call.end(
-            refusal.unwrap_or_else(|| TAKEN.into()),
-            !is_valid,
-            0,
-        )));
-        true
+        let text = text_of(&content);
+        let object = serde_json::from_str::<&RawValue>(text.trim());
+        let Some(args) = object.ok().filter(|raw| raw.get().starts_with('{')) else {
+            return content;
+        };
+        let AgentIdentity {
+            session,
+            agent,
+            epoch,
+        } = &self.identity;
+        let Counters { turn, request, .. } = self.counters;
+        let call = Part::ToolCall {
+            id: SUBMIT_OUTPUT.into(),
+            call_id: CallId::of(session, agent, *epoch, turn, request, content.len()),
+            name: SUBMIT_OUTPUT.into(),
+            args: args.to_owned(),
+            invalid: None,
+            signature: None,
+        };
+        let is_text = |part: &Part| matches!(part, Part::Text { .. });
+        let kept = content.into_iter().filter(|part| !is_text(part));
+        kept.chain([call]).collect()
     }
 
     /// Ends a turn of which the model has said nothing more. A turn with a shape demands the answer

@@ -2,7 +2,7 @@
 //! read from the answer. If an agent is restored, the events of the calls bring the round to where
 //! it was.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -20,7 +20,6 @@ use crate::{
     effect::ToolRun,
     guard::{LoopGuard, LoopLimits, LoopVerdict},
     outcome::{ABORTED, ToolOutcome},
-    output::SUBMIT_OUTPUT,
     phase::{Phase, Turn, TurnActivity, TurnEnding},
     saves::Rows,
     waiting::withdraw_waits,
@@ -264,12 +263,6 @@ impl Call {
         matches!(self.state, CallState::Done { .. })
     }
 
-    /// Returns whether the call has given the answer of the turn.
-    pub(super) fn is_output(&self) -> bool {
-        self.names.name == SUBMIT_OUTPUT
-            && matches!(self.state, CallState::Done { error: false, .. })
-    }
-
     /// Returns whether nothing is decided about the call yet.
     pub(super) fn is_undecided(&self) -> bool {
         matches!(self.state, CallState::Undecided { .. })
@@ -288,7 +281,13 @@ impl Call {
     }
 
     /// Lets the call run.
-    pub(super) fn run(&mut self, ticket: Ticket, now: Timestamp, is_repeat: bool) -> ToolRun {
+    pub(super) fn run(
+        &mut self,
+        ticket: Ticket,
+        now: Timestamp,
+        is_repeat: bool,
+        output: Option<Arc<RawValue>>,
+    ) -> ToolRun {
         self.state = CallState::Running { ticket, since: now };
         ToolRun {
             ticket,
@@ -296,6 +295,7 @@ impl Call {
             name: self.names.name.clone(),
             args: self.args.clone(),
             is_repeat,
+            output,
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use serde_json::value::RawValue;
+
 use planck_common::{
     AgentId, InputId, Seq, SessionId,
     envelope::EventPlace,
@@ -10,7 +12,6 @@ use planck_common::{
     spec::{AgentSpec, SessionLimits},
     usage::Usage,
 };
-use serde_json::Value;
 
 pub use super::guard::LoopLimits;
 use super::{
@@ -48,18 +49,11 @@ pub trait ArgumentCheck: fmt::Debug + Send + Sync {
     /// Returns the result of a call whose arguments do not fit, or `None` if they fit or there is
     /// no such tool.
     fn refusal(&self, tool: &str, args: &str) -> Option<String>;
-    /// Returns why an answer does not satisfy a schema, or `None` if it does. This check leaves out
-    /// nothing.
-    fn output_fault(&self, schema: &Value, answer: &str) -> Option<String>;
 }
 
 /// The check of tools that take any arguments.
 impl ArgumentCheck for () {
     fn refusal(&self, _: &str, _: &str) -> Option<String> {
-        None
-    }
-
-    fn output_fault(&self, _: &Value, _: &str) -> Option<String> {
         None
     }
 }
@@ -243,6 +237,12 @@ impl AgentConfig {
             self.list_tools();
         }
         is_other
+    }
+
+    /// Returns the schema of the open turn's answer, if `name` is the tool that takes it.
+    pub(super) fn output_schema(&self, name: &str) -> Option<&Arc<RawValue>> {
+        let output = self.output.as_ref().filter(|output| output.name == name);
+        output.map(|output| &output.parameters)
     }
 
     /// Lists the tools that the model is offered. A tool of the agent with the name of `output` is

@@ -109,7 +109,9 @@ impl Agent {
                 call.args = args;
                 return Some(self.start(call, effect, rows, step));
             }
-            Decided::RunStarted => return Some(call.run(self.counters.ticket(), step.now, true)),
+            Decided::RunStarted => {
+                return Some(call.run(self.counters.ticket(), step.now, true, None));
+            }
             Decided::End { text, error } => (text, error),
             Decided::Denied { why } => (denied(Some(&why)), true),
         };

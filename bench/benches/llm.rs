@@ -142,9 +142,9 @@ fn encode(criterion: &mut Criterion) {
                     &text,
                 ));
             }
-            let bytes = encoder.request();
+            let bytes = encoder.request(None);
             group.bench_function(format!("request of {messages}"), |bencher| {
-                bencher.iter(|| encoder.request())
+                bencher.iter(|| encoder.request(None))
             });
             group.bench_function(format!("copy of {messages}"), |bencher| {
                 bencher.iter(|| black_box(bytes.body.to_vec()))

@@ -70,7 +70,7 @@ pub async fn ask_model(
         content: vec![Part::text(request.user)],
         metadata: MessageMetadata::default(),
     });
-    let request = encoder.request();
+    let request = encoder.request(None);
     drop(encoder);
     let mut stream = provider.stream(clients, &model.id, request);
     let (mut text, mut usage) = (String::new(), Usage::default());

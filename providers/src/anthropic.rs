@@ -21,8 +21,8 @@ use crate::{
     catalogue::{ModelFacts, Thinking},
     decode::{Decoder, Decoding},
     encode::{
-        Cache, NOTHING, Opts, Speaker, cannot_show, file_text, is_blank, legal_name, named_text,
-        put, put_open, set, side_of,
+        Cache, NOTHING, Opts, Speaker, add_member, cannot_show, file_text, is_blank, legal_name,
+        named_text, put, put_open, set, side_of,
     },
     frames::Sse,
     wire::{WireFormat, WireTarget, below, unseal},
@@ -101,6 +101,8 @@ struct AnthropicMessages {
     earlier: Option<usize>,
     mark: &'static [u8],
     features: Option<&'static str>,
+    /// Whether the API takes a tool that the model must call. It does not beside thinking.
+    can_demand: bool,
     ids: CallIds,
     /// Whether the model accepts images.
     images: bool,
@@ -113,7 +115,9 @@ impl AnthropicMessages {
         let mark = mark(opts.cache);
         let settings = settings(head.model, opts, head.max_output, entry, target);
         let features = features(&settings, entry, target);
+        let can_demand = !settings.contains_key("thinking");
         Self {
+            can_demand,
             prefix: prefix(&settings, &head.system_prompt, &head.tools, mark),
             turns: Vec::new(),
             open: None,
@@ -186,7 +190,7 @@ impl Encoder for AnthropicMessages {
         }
     }
 
-    fn request(&self) -> WireRequest {
+    fn request(&self, demanded: Option<&str>) -> WireRequest {
         let mut out =
             Vec::with_capacity(self.prefix.len() + self.turns.len() + 2 * self.mark.len() + 8);
         out.extend_from_slice(&self.prefix);
@@ -209,6 +213,13 @@ impl Encoder for AnthropicMessages {
             Some(Speaker::User | Speaker::Results) => b"]}]}",
             None => b"]}",
         });
+        if let Some(name) = demanded.filter(|_| self.can_demand) {
+            add_member(
+                &mut out,
+                "tool_choice",
+                &json!({"type": "tool", "name": name}),
+            );
+        }
         let features = self
             .features
             .map(|features| (FEATURES, HeaderValue::from_static(features)));

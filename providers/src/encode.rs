@@ -27,6 +27,16 @@ pub fn put_open(out: &mut Vec<u8>, members: &Map<String, Value>) {
     out.pop();
 }
 
+/// Adds a member to the object that ends the buffer.
+pub fn add_member<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value: &T) {
+    out.pop();
+    out.push(b',');
+    put(out, name);
+    out.push(b':');
+    put(out, value);
+    out.push(b'}');
+}
+
 /// The role of a message in a provider's conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaker {

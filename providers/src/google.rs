@@ -17,8 +17,8 @@ use crate::{
     catalogue::{ModelFacts, Thinking},
     decode::{Decoder, Decoding},
     encode::{
-        NOTHING, Opts, Speaker, cannot_show, file_text, is_blank, legal_name, named_text, put,
-        put_open, set, side_of,
+        NOTHING, Opts, Speaker, add_member, cannot_show, file_text, is_blank, legal_name,
+        named_text, put, put_open, set, side_of,
     },
     frames::Sse,
     wire::{WireFormat, WireTarget, below, unseal},
@@ -197,13 +197,19 @@ impl Encoder for GoogleContents {
         }
     }
 
-    fn request(&self) -> WireRequest {
+    fn request(&self, demanded: Option<&str>) -> WireRequest {
         let end: &[u8] = match self.open {
             Some(Speaker::Assistant) => GO_ON,
             Some(Speaker::User | Speaker::Results) => b"]}]}",
             None => b"]}",
         };
-        [&self.prefix, &self.contents, end].concat().into()
+        let mut out = [&self.prefix, &self.contents, end].concat();
+        if let Some(name) = demanded {
+            let config =
+                json!({"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": [name]}});
+            add_member(&mut out, "toolConfig", &config);
+        }
+        out.into()
     }
 }
 

@@ -73,8 +73,9 @@ pub struct RequestHead {
 pub trait Encoder: Send {
     /// Appends the next message of the conversation.
     fn push(&mut self, message: &MessageBody);
-    /// Returns a request with all messages that have been appended so far.
-    fn request(&self) -> WireRequest;
+    /// Returns a request with all messages that have been appended so far. The model is made to call
+    /// the tool `demanded`, if there is one and the provider can do that.
+    fn request(&self, demanded: Option<&str>) -> WireRequest;
 }
 
 /// A request in the wire format of its provider.

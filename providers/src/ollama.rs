@@ -1,6 +1,6 @@
 //! The wire format of Ollama's own chat API, which sends each piece of a reply as a line of JSON.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use reqwest::{
     Url,
@@ -19,8 +19,8 @@ use crate::{
         Decoder, Decoding, EventDecoder, PartKind, PartNumbers, broken, parse, stop_of, usage,
     },
     encode::{
-        EncodedFunction, NOTHING, Opts, Speaker, cannot_show, file_text, legal_name, named_text,
-        put, put_open, result_text, set, side_of,
+        EncodedFunction, NOTHING, Opts, Speaker, add_member, cannot_show, file_text, legal_name,
+        named_text, put, put_open, result_text, set, side_of,
     },
     error_body::ProviderError,
     frames::Ndjson,
@@ -64,6 +64,7 @@ struct OllamaMessages {
     /// The names of the last round's calls by call id. Ollama matches results to calls by name.
     calls: HashMap<String, String>,
     images: bool,
+    tools: Arc<[ToolSpec]>,
 }
 
 impl OllamaMessages {
@@ -71,6 +72,7 @@ impl OllamaMessages {
         let comma = !head.system_prompt.trim().is_empty();
         let images = entry.images;
         Self {
+            tools: Arc::clone(&head.tools),
             prefix: prefix(head, entry),
             messages: Vec::new(),
             comma,
@@ -147,10 +149,15 @@ impl Encoder for OllamaMessages {
         }
     }
 
-    fn request(&self) -> WireRequest {
-        [&self.prefix, &self.messages, b"]}".as_slice()]
-            .concat()
-            .into()
+    /// The API knows no tool that a model must call. A reply in the format of the tool's arguments
+    /// is as good as a call.
+    fn request(&self, demanded: Option<&str>) -> WireRequest {
+        let mut out = [&self.prefix, &self.messages, b"]}".as_slice()].concat();
+        let tool = demanded.and_then(|name| self.tools.iter().find(|tool| tool.name == name));
+        if let Some(tool) = tool {
+            add_member(&mut out, "format", &*tool.parameters);
+        }
+        out.into()
     }
 }
 

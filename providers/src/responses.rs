@@ -20,8 +20,8 @@ use crate::{
     catalogue::{ModelFacts, Thinking},
     decode::{Decoder, Decoding},
     encode::{
-        NOTHING, Opts, Speaker, cannot_show, data_url, file_text, is_blank, legal_name, media_url,
-        named_text, put, put_open, result_text, set, side_of,
+        NOTHING, Opts, Speaker, add_member, cannot_show, data_url, file_text, is_blank, legal_name,
+        media_url, named_text, put, put_open, result_text, set, side_of,
     },
     frames::Sse,
     openai::{ChatCompletions, completions, effort},
@@ -196,7 +196,7 @@ impl Encoder for InputItems {
         }
     }
 
-    fn request(&self) -> WireRequest {
+    fn request(&self, demanded: Option<&str>) -> WireRequest {
         let mut out = Vec::with_capacity(self.prefix.len() + self.items.len() + GO_ON.len() + 3);
         out.extend_from_slice(&self.prefix);
         out.extend_from_slice(&self.items);
@@ -205,6 +205,13 @@ impl Encoder for InputItems {
             out.extend_from_slice(GO_ON);
         }
         out.extend_from_slice(b"]}");
+        if let Some(name) = demanded {
+            add_member(
+                &mut out,
+                "tool_choice",
+                &json!({"type": "function", "name": name}),
+            );
+        }
         out.into()
     }
 }

@@ -129,7 +129,7 @@ impl TestEndpoint {
         let mut encoder = self.encoder(head);
         let mut request = |message| {
             encoder.push(message);
-            serde_json::from_slice(&encoder.request().body).unwrap()
+            serde_json::from_slice(&encoder.request(None).body).unwrap()
         };
         messages.iter().map(&mut request).collect()
     }

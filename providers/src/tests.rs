@@ -80,7 +80,7 @@ async fn ask(
     let model = head.model.clone();
     let mut encoder = provider.encoder(head);
     messages.iter().for_each(|message| encoder.push(message));
-    let mut stream = provider.stream(client, &model, encoder.request());
+    let mut stream = provider.stream(client, &model, encoder.request(None));
     let mut chunks = Vec::new();
     let mut end = None;
     while let Some(progress) = timeout(Duration::from_secs(20), stream.next())
@@ -596,7 +596,7 @@ async fn malformed_calls_reach_the_agent() {
             .unwrap();
         let mut encoder = provider.encoder(head("m", json!({})));
         encoder.push(&user("go"));
-        let stream = provider.stream(&http(), "m", encoder.request());
+        let stream = provider.stream(&http(), "m", encoder.request(None));
         let chunks: Vec<_> = stream
             .filter_map(async |progress| {
                 if let Ok(ReplyProgress::Chunks(chunks)) = progress {

@@ -114,12 +114,6 @@ impl ArgumentCheck for NoUnknown {
         args.contains("\"unknown\"")
             .then(|| format!("`{tool}` was not run"))
     }
-
-    fn output_fault(&self, _: &serde_json::Value, answer: &str) -> Option<String> {
-        answer
-            .contains("\"bad\"")
-            .then(|| "`bad` is not a property".to_owned())
-    }
 }
 
 pub fn setup() -> Setup {

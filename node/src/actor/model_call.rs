@@ -59,7 +59,7 @@ impl Encoding {
             cached.encoder.push(&line.body);
         }
         cached.pushed = context.len();
-        let request = cached.encoder.request();
+        let request = cached.encoder.request(agent.demanded_tool());
         self.cached = Some(cached);
         request
     }

@@ -182,7 +182,7 @@ struct IgnoringEncoder;
 impl Encoder for IgnoringEncoder {
     fn push(&mut self, _: &MessageBody) {}
 
-    fn request(&self) -> planck_providers::WireRequest {
+    fn request(&self, _: Option<&str>) -> planck_providers::WireRequest {
         planck_providers::WireRequest::default()
     }
 }

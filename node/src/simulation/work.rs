@@ -52,7 +52,7 @@ impl Encoder for CallCounter {
         }
     }
 
-    fn request(&self) -> WireRequest {
+    fn request(&self, _: Option<&str>) -> WireRequest {
         let left = self.wanted.saturating_sub(self.done);
         left.to_string().into_bytes().into()
     }

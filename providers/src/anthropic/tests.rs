@@ -202,7 +202,7 @@ fn a_model_with_adaptive_thinking_is_given_no_budget() {
         let request: Value = serde_json::from_slice(
             &wire
                 .encoder(head(model, opts), &entry, &target)
-                .request()
+                .request(None)
                 .body,
         )
         .unwrap();
@@ -273,7 +273,9 @@ fn features_are_named_when_a_member_needs_them() {
         let entry = ModelCatalogue::new(ModelTable::built_in(), &[])
             .find("anthropic", Preset::find("anthropic").unwrap(), model)
             .entry;
-        let request = wire.encoder(head(model, opts), &entry, &target).request();
+        let request = wire
+            .encoder(head(model, opts), &entry, &target)
+            .request(None);
         let body: Value = serde_json::from_slice(&request.body).unwrap();
         let features = request
             .headers

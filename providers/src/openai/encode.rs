@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use planck_common::message::{MediaSource, MessageBody, Part};
 
@@ -13,8 +13,8 @@ use crate::{
     call_ids::{CallIds, IdRule},
     catalogue::ModelFacts,
     encode::{
-        EncodedFunction, NOTHING, Opts, Speaker, cannot_show, data_url, file_text, is_blank,
-        legal_name, media_url, named_text, put, put_open, result_text, side_of,
+        EncodedFunction, NOTHING, Opts, Speaker, add_member, cannot_show, data_url, file_text,
+        is_blank, legal_name, media_url, named_text, put, put_open, result_text, side_of,
     },
     wire::{CallIdForm, Quirks, ReasoningReturn, WireTarget, unseal},
 };
@@ -176,7 +176,7 @@ impl Encoder for CompletionMessages {
         }
     }
 
-    fn request(&self) -> WireRequest {
+    fn request(&self, demanded: Option<&str>) -> WireRequest {
         let mut out = Vec::with_capacity(self.prefix.len() + self.messages.len() + 64);
         out.extend_from_slice(&self.prefix);
         out.extend_from_slice(&self.messages);
@@ -192,6 +192,10 @@ impl Encoder for CompletionMessages {
             user.put(&mut out);
         }
         out.extend_from_slice(b"]}");
+        if let Some(name) = demanded {
+            let choice = json!({"type": "function", "function": {"name": name}});
+            add_member(&mut out, "tool_choice", &choice);
+        }
         out.into()
     }
 }

@@ -87,7 +87,7 @@ async fn a_dropped_stream_closes_its_request() {
     let mut encoder = provider.encoder(head("m", json!({})));
     encoder.push(&user("go"));
     let client = http();
-    let mut stream = provider.stream(&client, "m", encoder.request());
+    let mut stream = provider.stream(&client, "m", encoder.request(None));
     assert!(matches!(
         stream.next().await,
         Some(Ok(ReplyProgress::Chunks(_)))
