@@ -4,6 +4,7 @@
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
+use serde_json::value::RawValue;
 use tokio::{
     sync::Semaphore,
     time::{sleep, timeout},
@@ -14,12 +15,15 @@ use planck_common::event::ToolEffect;
 
 use super::{
     CallEnd, Invocation, Tool, ToolOutcome, catalogue::ToolEntry, output::Caps, protect::Wall,
-    toolbox::Toolbox,
+    schema::CompiledSchema, toolbox::Toolbox,
 };
 
 /// The maximum time that a cancelled tool may take to return its partial result. Killing the
 /// processes of a call takes less.
 const GRACE: Duration = Duration::from_secs(6);
+
+/// The result of a call whose arguments are the answer of its turn.
+const TAKEN: &str = "The answer is taken.";
 
 /// The maximum number of an agent's calls that wait for other agents or nodes at once. New agents
 /// that several of these calls request are created in one batch.
@@ -105,6 +109,28 @@ impl Runner {
         let outcome = run_bounded(entry.tool.as_ref(), name, call, self.bounds.timeout).await;
         drop(slot);
         self.capped(outcome)
+    }
+
+    /// Checks the arguments of a call that gives the answer of a turn. The schema comes with the call,
+    /// and nothing else is done.
+    pub async fn take_output(
+        &self,
+        name: &str,
+        schema: &RawValue,
+        call: Invocation,
+    ) -> ToolOutcome {
+        let schema = match CompiledSchema::compile(schema.get()) {
+            Ok(schema) => Arc::new(schema),
+            Err(why) => {
+                return ToolOutcome::error(format!("the output schema cannot be used: {why}"));
+            }
+        };
+        let refusal = tokio::select! {
+            biased;
+            () = call.cancel.cancelled() => return ToolOutcome::stopped(""),
+            refusal = schema.refusal(name, &call.args) => refusal,
+        };
+        self.capped(refusal.map_or_else(|| ToolOutcome::ok(TAKEN), ToolOutcome::error))
     }
 
     /// Returns the outcome of a call that may not run now, because earlier calls of the session

@@ -193,6 +193,7 @@ impl Actor {
             name,
             args,
             is_repeat,
+            output,
         } = run;
         let (cancel, since) = (CancellationToken::new(), Instant::now());
         let progress = progress_of(ticket, self.work.answers());
@@ -211,19 +212,21 @@ impl Actor {
             progress: std::sync::Arc::new(progress),
         };
         let (runner, toolbox, start) = (self.runner.clone(), self.toolbox.clone(), self.start());
-        let may_be_repeated = toolbox
-            .effect(&name)
-            .is_some_and(|effect| effect != event::ToolEffect::Mutating);
+        let is_harmless = |effect| effect != event::ToolEffect::Mutating;
+        let may_be_repeated = output.is_some() || toolbox.effect(&name).is_some_and(is_harmless);
         let bound = start.binding.upgrade().filter(|_| !may_be_repeated);
         let span = self.spans.tool_call(&name, &invocation.call_id);
         content::arguments(&span, invocation.args.get());
         self.work
             .start(ticket, WorkKind::Tool, cancel.clone(), async move {
                 cancel.run_until_cancelled(start.of_tool()).await;
-                let outcome = runner
-                    .run(&toolbox, &name, invocation)
-                    .instrument(span.clone())
-                    .await;
+                let run = async {
+                    match output {
+                        Some(schema) => runner.take_output(&name, &schema, invocation).await,
+                        None => runner.run(&toolbox, &name, invocation).await,
+                    }
+                };
+                let outcome = run.instrument(span.clone()).await;
                 record_outcome(&span, &outcome);
                 let elapsed = since.elapsed();
                 let known = toolbox.has(&name).then_some(&*name);
