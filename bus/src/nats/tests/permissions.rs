@@ -86,6 +86,24 @@ async fn refused_jetstream_is_reported_as_a_refused_permission() {
     assert!(began.elapsed() < Duration::from_secs(2));
 }
 
+/// The second request may still find the inbox that the server refused for the first one.
+#[tokio::test]
+async fn every_request_of_an_observer_is_denied() {
+    let world = Nats::with(
+        "authorization { users: [ { user: o, password: secret, permissions: { publish: { deny: \">\" }, subscribe: [\"session.*\"] } } ] }",
+    );
+    for _ in 0..20 {
+        let observer = world.connect_as("o").await.unwrap();
+        let first = observer.check_jetstream().await.unwrap_err();
+        assert!(matches!(&first, BusError::Denied(_)), "{first}");
+        let second = observer
+            .request(&Address::new(Target::Nodes, "list"), "{}".into(), PATIENCE)
+            .await
+            .unwrap_err();
+        assert!(matches!(&second, BusError::Denied(_)), "{second}");
+    }
+}
+
 #[tokio::test]
 async fn observer_needs_no_right_to_publish() {
     let world = Nats::with(
