@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 
 use clap::ValueEnum;
+use futures_util::TryStreamExt as _;
 use planck_common::{
     CallId, SessionId,
-    command::ReadEvents,
     envelope::Envelope,
     event::{Event, ToolEffect},
     permission::{PermissionMode, Permissions, Rule},
@@ -106,15 +106,9 @@ pub async fn of_session(client: &Client, session: &SessionId) -> anyhow::Result<
 /// Returns the rules that answers have added, from the session's log.
 async fn learnt(client: &Client, session: &SessionId, head: i64) -> anyhow::Result<Vec<Rule>> {
     let (mut offered, mut learnt) = (HashMap::<CallId, Rule>::new(), Vec::new());
-    let mut from = 1;
-    while from <= head {
-        let read = ReadEvents {
-            from: Some(from),
-            limit: None,
-            agent: None,
-        };
-        let page = client.events(session, &read).await?;
-        let events = page.events.iter();
+    let mut pages = client.pages(session, 1, head);
+    while let Some(page) = pages.try_next().await? {
+        let events = page.iter();
         let events = events.filter_map(|event| serde_json::from_str::<Envelope>(event.get()).ok());
         for event in events.filter(|event| event.hidden_by.is_none()) {
             match event.event() {
@@ -130,11 +124,6 @@ async fn learnt(client: &Client, session: &SessionId, head: i64) -> anyhow::Resu
                 Some(_) | None => {}
             }
         }
-        anyhow::ensure!(
-            page.next > from,
-            "the log of {session} cannot be read past event {from}"
-        );
-        from = page.next;
     }
     Ok(learnt)
 }

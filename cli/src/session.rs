@@ -4,11 +4,9 @@ pub mod change;
 pub mod list;
 
 use clap::Subcommand;
+use futures_util::TryStreamExt as _;
 use planck_client::Client;
-use planck_common::{
-    Seq,
-    command::{ReadEvents, SessionState},
-};
+use planck_common::{Seq, command::SessionState};
 use planck_node::config::Period;
 
 use crate::{
@@ -260,29 +258,10 @@ pub fn agent_row(agent: &planck_common::command::AgentRow) -> Vec<String> {
 /// Writes the events of the log up to its head at the time of the call.
 async fn export(client: &Client, session: &str) -> anyhow::Result<Exit> {
     let end = client.session(session).await?.head;
-    let mut from = 1;
-    while from <= end {
-        let page = client
-            .events(
-                session,
-                &ReadEvents {
-                    from: Some(from),
-                    limit: None,
-                    agent: None,
-                },
-            )
-            .await?;
-        let lines: String = page
-            .events
-            .iter()
-            .flat_map(|event| [event.get(), "\n"])
-            .collect();
-        json_text(&lines)?;
-        anyhow::ensure!(
-            page.next > from,
-            "the log of {session} cannot be read past event {from}"
-        );
-        from = page.next;
+    let mut pages = client.pages(session, 1, end);
+    while let Some(page) = pages.try_next().await? {
+        let lines = page.iter().flat_map(|event| [event.get(), "\n"]);
+        json_text(&lines.collect::<String>())?;
     }
     Ok(Exit::Done)
 }

@@ -4,6 +4,7 @@ mod display;
 
 use std::time::Duration;
 
+use futures_util::TryStreamExt as _;
 use planck_client::{AwaitedOutcome, Client, ClientError, Follow, FollowEvent};
 use planck_common::{
     InputId, Seq, SessionId, Timestamp,
@@ -338,26 +339,11 @@ pub async fn show_log(
 ) -> anyhow::Result<()> {
     let info = client.session(session.as_str()).await?;
     display.learn_names(&info);
-    let mut from = from.max(1);
-    while from <= info.head {
-        let page = client
-            .events(
-                session.as_str(),
-                &ReadEvents {
-                    from: Some(from),
-                    limit: None,
-                    agent: None,
-                },
-            )
-            .await?;
-        for event in &page.events {
+    let mut pages = client.pages(session, from.max(1), info.head);
+    while let Some(page) = pages.try_next().await? {
+        for event in &page {
             display.show(&FollowEvent::Durable(serde_json::from_str(event.get())?))?;
         }
-        anyhow::ensure!(
-            page.next > from,
-            "the log of {session} cannot be read past event {from}"
-        );
-        from = page.next;
     }
     Ok(display.end_text()?)
 }

@@ -8,6 +8,7 @@ use futures_util::{
     stream::{self, BoxStream},
 };
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
 
 use planck_common::{
     AgentId, InputId, Seq, SessionId,
@@ -104,6 +105,35 @@ impl Client {
     /// [`follow`](Self::follow).
     pub async fn events(&self, session: &str, read: &ReadEvents) -> Result<Events, ClientError> {
         self.call_session(session, SessionVerb::Events, read).await
+    }
+
+    /// Reads a session's log from one number to another, page by page. The last page may go beyond
+    /// `to`. A failure ends the stream.
+    pub fn pages<'a>(
+        &'a self,
+        session: &'a str,
+        from: Seq,
+        to: Seq,
+    ) -> BoxStream<'a, Result<Vec<Box<RawValue>>, ClientError>> {
+        let next = move |from: Seq| async move {
+            if from > to {
+                return Ok(None);
+            }
+            let read = ReadEvents {
+                from: Some(from),
+                limit: None,
+                agent: None,
+            };
+            let page = self.events(session, &read).await?;
+            if page.next <= from {
+                return Err(ClientError::Malformed {
+                    to: session_address(session, SessionVerb::Events).to_string(),
+                    what: format!("no page follows event {from}"),
+                });
+            }
+            Ok(Some((page.events, page.next)))
+        };
+        stream::try_unfold(from, next).boxed()
     }
 
     /// Reads messages of one agent or of all agents: those since the latest checkpoint, or earlier

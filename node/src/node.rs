@@ -15,7 +15,7 @@ use cluster_handle::ClusterHandle;
 use futures_util::FutureExt as _;
 use planck_common::{AgentId, InputId, NodeId, SessionId};
 use planck_telemetry::vitals::{Gauges, Vitals};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -154,17 +154,23 @@ impl RunningNode {
         services.takeover.drain(patience).await;
         node.stop.cancel();
         services.handles.host.close();
-        let ended = async {
+        let until = Instant::now() + LEAVE;
+        let stopped = timeout_at(until, async {
             services.takeover.release_idle().await;
             services.handles.host.shut_down().await;
+        });
+        let is_stopped = stopped.await.is_ok();
+        // A node that claims a team asks each living node to stop the team's members, and delays
+        // tools if there is no answer. So this node answers until it has left.
+        node.cluster.leave().await;
+        let ended = timeout_at(until, async {
             service.stop().await;
             services.handles.tasks.close();
             services.handles.tasks.wait().await;
-        };
-        if tokio::time::timeout(LEAVE, ended).await.is_err() {
+        });
+        if ended.await.is_err() || !is_stopped {
             tracing::warn!("some work did not end in time; it ends with the process");
         }
-        node.cluster.leave().await;
         let _ = services.handles.bus.flush(Duration::from_secs(1)).await;
         services.handles.store.close().await;
     }

@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -195,7 +195,6 @@ impl Replies {
 
     /// Returns the next reply. No further reply follows an error.
     async fn next(&mut self) -> Result<Message, BusError> {
-        // A refused inbox closes its channels, and the refusal says why.
         let reply = tokio::select! {
             biased;
             denied = self.denials.of(&self.subjects) => return Err(denied),
@@ -206,9 +205,18 @@ impl Replies {
                 Err(BusError::NoResponders(self.name.clone()))
             }
             Some(reply) => Ok(reply),
-            None => Err(BusError::Away(
-                "the connection was closed, or replies arrived faster than they were read".into(),
-            )),
+            None => Err(self
+                .channel
+                .inbox
+                .refusal
+                .get()
+                .cloned()
+                .unwrap_or_else(|| {
+                    BusError::Away(
+                        "the connection was closed, or replies arrived faster than they were read"
+                            .into(),
+                    )
+                })),
         }
     }
 }
@@ -291,6 +299,8 @@ pub struct ReplyInbox {
     /// The common prefix of the reply subjects of all requests.
     stem: String,
     channels: Arc<Channels>,
+    /// The server's refusal of the subscription. It is set before the channels close.
+    refusal: Arc<OnceLock<BusError>>,
     last: AtomicU64,
     _reading: AbortOnDropHandle<()>,
 }
@@ -318,11 +328,13 @@ impl ReplyInbox {
         let subject = format!("{stem}.*");
         let messages = client.subscribe(subject.clone()).await?;
         let channels = Arc::new(Channels::new(Some(HashMap::new())));
+        let refusal = Arc::new(OnceLock::new());
         let (own, to) = ([subject.clone()], Arc::clone(&channels));
+        let refused = Arc::clone(&refusal);
         let reading = runtime.spawn(async move {
             tokio::select! {
                 () = hand_out(messages, &to) => {}
-                _refused = denials.of(&own) => {}
+                denied = denials.of(&own) => drop(refused.set(denied)),
             }
             *lock(&to) = None;
         });
@@ -330,6 +342,7 @@ impl ReplyInbox {
             subject,
             stem,
             channels,
+            refusal,
             last: AtomicU64::new(0),
             _reading: AbortOnDropHandle::new(reading),
         }))

@@ -3,8 +3,9 @@
 
 use std::{path::Path, time::Duration};
 
+use futures_util::TryStreamExt as _;
 use planck_common::{
-    SessionId, Timestamp, command::ReadEvents, envelope::Envelope, event::Event, usage::Usage,
+    Seq, SessionId, Timestamp, command::ReadEvents, envelope::Envelope, event::Event, usage::Usage,
 };
 use tokio::process::Command;
 
@@ -49,7 +50,7 @@ impl Report {
             files: files(&cluster.workspace())?,
             test: test(&cluster.workspace()).await,
             sidecar: match cluster.has_sidecar() {
-                true => Some(answers(cluster.client()?, session, sidecar::TOOL).await?),
+                true => Some(answers(cluster.client()?, session, info.head, sidecar::TOOL).await?),
                 false => None,
             },
             usage: info.usage,
@@ -164,20 +165,16 @@ async fn test(workspace: &Path) -> Result<String, String> {
 }
 
 /// Returns the results of a tool's successful calls from the session's log.
-async fn answers(client: &Client, session: &SessionId, tool: &str) -> anyhow::Result<Vec<String>> {
-    let (mut from, mut answers) = (1, Vec::new());
-    loop {
-        let page = client
-            .events(
-                session,
-                &ReadEvents {
-                    from: Some(from),
-                    limit: None,
-                    agent: None,
-                },
-            )
-            .await?;
-        for event in &page.events {
+async fn answers(
+    client: &Client,
+    session: &SessionId,
+    head: Seq,
+    tool: &str,
+) -> anyhow::Result<Vec<String>> {
+    let mut answers = Vec::new();
+    let mut pages = client.pages(session, 1, head);
+    while let Some(page) = pages.try_next().await? {
+        for event in &page {
             let envelope: Envelope = serde_json::from_str(event.get())?;
             if let Some(Ok(Event::ToolEnd(end))) = envelope.event()
                 && end.name == tool
@@ -186,11 +183,8 @@ async fn answers(client: &Client, session: &SessionId, tool: &str) -> anyhow::Re
                 answers.push(end.result);
             }
         }
-        if page.next > page.head || page.events.is_empty() {
-            return Ok(answers);
-        }
-        from = page.next;
     }
+    Ok(answers)
 }
 
 /// Returns the time from the first to the last event of the session, in milliseconds.

@@ -7,10 +7,11 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
+use futures_util::TryStreamExt as _;
 use planck_client::{Client, ClientError};
 use planck_common::{
     NodeId, Seq, SessionId, Timestamp,
-    command::{InputMode, ListSessions, Prompt, ReadEvents, SessionState},
+    command::{InputMode, ListSessions, Prompt, SessionState},
     envelope::Envelope,
     event::Event,
     message::{MessageRole, text_of},
@@ -202,29 +203,12 @@ pub async fn rewind_to(client: &Client, session: &SessionId, message: Seq) -> an
 /// messages.
 pub async fn list_messages(client: &Client, session: &SessionId) -> anyhow::Result<()> {
     let mut rows = Vec::new();
-    let (mut from, head) = (1, client.session(session).await?.head);
-    while from <= head {
-        let page = client
-            .events(
-                session,
-                &ReadEvents {
-                    from: Some(from),
-                    limit: None,
-                    agent: None,
-                },
-            )
-            .await?;
-        rows.extend(
-            page.events
-                .iter()
-                .filter_map(|event| row(&serde_json::from_str(event.get()).ok()?)),
-        );
+    let head = client.session(session).await?.head;
+    let mut pages = client.pages(session, 1, head);
+    while let Some(page) = pages.try_next().await? {
+        let events = page.iter();
+        rows.extend(events.filter_map(|event| row(&serde_json::from_str(event.get()).ok()?)));
         rows.drain(..rows.len().saturating_sub(SHOWN));
-        anyhow::ensure!(
-            page.next > from,
-            "the log of {session} cannot be read past event {from}"
-        );
-        from = page.next;
     }
     Ok(say(&table(&["message", "at", "text"], &rows))?)
 }

@@ -21,18 +21,18 @@ const SEARCHED: u64 = 100;
 /// The maximum number of lines that are shown of a run that failed.
 const SHOWN: usize = 200;
 
-/// The planted faults that the checks find, each with a text that the violation contains.
-const PLANTED: &[(PlantedFault, &str)] = &[
-    (PlantedFault::ClaimAtAnyEpoch, "which runs it"),
-    (PlantedFault::ClaimFromTheLiving, "which runs it"),
-    (PlantedFault::ClaimWithoutStop, "which runs it"),
-    (PlantedFault::SupersededRunOn, "still runs on"),
-    (PlantedFault::AnsweredWaitsUnswept, "has no outcome"),
-    (PlantedFault::SecondAnswerAccepted, "has two decisions"),
-    (PlantedFault::SweepBlind, "was not taken over"),
-    (PlantedFault::UnreadUnswept, "has no outcome"),
-    (PlantedFault::HoldersCountAsGone, "which runs it"),
-    (PlantedFault::StopUnasked, "which runs it"),
+/// The planted faults that the checks find.
+const PLANTED: &[PlantedFault] = &[
+    PlantedFault::ClaimAtAnyEpoch,
+    PlantedFault::ClaimFromTheLiving,
+    PlantedFault::ClaimWithoutStop,
+    PlantedFault::SupersededRunOn,
+    PlantedFault::AnsweredWaitsUnswept,
+    PlantedFault::SecondAnswerAccepted,
+    PlantedFault::SweepBlind,
+    PlantedFault::UnreadUnswept,
+    PlantedFault::HoldersCountAsGone,
+    PlantedFault::StopUnasked,
 ];
 
 fn number(name: &str) -> Option<u64> {
@@ -107,19 +107,18 @@ fn nothing_is_violated() {
     println!("{report:?}");
 }
 
+/// Any violation counts, because the same seeds have none without the fault.
 #[test]
 #[ignore = "takes minutes of CPU time: make test-all"]
 fn planted_faults_are_found() {
     let mut missed = Vec::new();
-    for (fault, what) in PLANTED {
-        let found = play_all(0..SEARCHED, Some(*fault)).err();
-        let found = found.map(|(seed, violation, _)| format!("seed {seed}: {violation}"));
-        println!("{fault:?}: {found:?}");
-        if !found.as_ref().is_some_and(|found| found.contains(what)) {
-            missed.push(format!("{fault:?}: {found:?}"));
+    for fault in PLANTED {
+        match play_all(0..SEARCHED, Some(*fault)) {
+            Ok(_) => missed.push(fault),
+            Err((seed, violation, _)) => println!("{fault:?}: seed {seed}: {violation}"),
         }
     }
-    assert!(missed.is_empty(), "{missed:#?}");
+    assert!(missed.is_empty(), "{missed:?} are not found");
 }
 
 #[test]

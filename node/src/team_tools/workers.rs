@@ -280,6 +280,18 @@ impl Tool for SpawnAgent {
     }
 }
 
+/// The arguments that name an agent of the team and a reason.
+#[derive(Deserialize)]
+struct WorkerArgs {
+    agent: String,
+    reason: Option<String>,
+}
+
+const WORKER_ARGS: &str = r#"{"type":"object","properties":{
+    "agent":{"type":"string","description":"An agent's id, or a name or type unique in the team"},
+    "reason":{"type":"string"}},
+  "required":["agent"],"additionalProperties":false}"#;
+
 pub(super) struct InterruptAgent {
     link: ServicesHandle,
     spec: ToolSpec,
@@ -291,16 +303,13 @@ impl InterruptAgent {
             "interrupt_agent",
             "Abort the running turn of an agent of the team. The agent stays, and continues with the inputs in its inbox.",
             ToolEffect::Idempotent,
-            r#"{"type":"object","properties":{
-                "agent":{"type":"string","description":"An agent's id, or a name or type unique in the team"},
-                "reason":{"type":"string"}},
-              "required":["agent"],"additionalProperties":false}"#,
+            WORKER_ARGS,
         );
         Self { link, spec }
     }
 
     async fn interrupt(&self, call: &Invocation) -> Result<ToolOutcome, Refusal> {
-        let args: DestroyArgs = arguments(call)?;
+        let args: WorkerArgs = arguments(call)?;
         let caller = self.link.caller(call).await?;
         let target = caller
             .worker(&args.agent, "interrupt", "interrupts")
@@ -333,28 +342,19 @@ pub(super) struct DestroyAgent {
     spec: ToolSpec,
 }
 
-#[derive(Deserialize)]
-struct DestroyArgs {
-    agent: String,
-    reason: Option<String>,
-}
-
 impl DestroyAgent {
     pub(super) fn new(link: ServicesHandle) -> Self {
         let spec = spec(
             "destroy_agent",
             "End an agent of the team for good, with its running turn and its processes.",
             ToolEffect::Idempotent,
-            r#"{"type":"object","properties":{
-                "agent":{"type":"string","description":"An agent's id, or a name or type unique in the team"},
-                "reason":{"type":"string"}},
-              "required":["agent"],"additionalProperties":false}"#,
+            WORKER_ARGS,
         );
         Self { link, spec }
     }
 
     async fn destroy(&self, call: &Invocation) -> Result<ToolOutcome, Refusal> {
-        let args: DestroyArgs = arguments(call)?;
+        let args: WorkerArgs = arguments(call)?;
         let caller = self.link.caller(call).await?;
         if is_stopped(&caller, &args.agent).await? {
             return Ok(ToolOutcome::ok(format!(

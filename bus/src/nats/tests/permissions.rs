@@ -86,6 +86,21 @@ async fn refused_jetstream_is_reported_as_a_refused_permission() {
     assert!(began.elapsed() < Duration::from_secs(2));
 }
 
+/// A request may find the inbox that the server refused for the one before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_request_of_an_observer_is_denied() {
+    let world = Nats::with(
+        "authorization { users: [ { user: o, password: secret, permissions: { publish: { deny: \">\" }, subscribe: [\"session.*\"] } } ] }",
+    );
+    let observer = world.connect_as("o").await.unwrap();
+    let nodes = Address::new(Target::Nodes, "list");
+    for number in 0..500 {
+        let asked = observer.request(&nodes, "{}".into(), PATIENCE).await;
+        let error = asked.unwrap_err();
+        assert!(matches!(&error, BusError::Denied(_)), "{number}: {error}");
+    }
+}
+
 #[tokio::test]
 async fn observer_needs_no_right_to_publish() {
     let world = Nats::with(

@@ -161,9 +161,9 @@ impl Host {
     /// Notifies the agents in memory whose tools may have changed. A parked agent gets its current
     /// tools when it is loaded.
     pub async fn tools_changed(&self) {
-        let is_live = |slot: &HostSlot| slot.state.live().is_some();
         let agents: Vec<AgentId> = (self.slots().iter())
-            .filter_map(|(agent, slot)| is_live(slot).then(|| agent.clone()))
+            .filter(|(_, slot)| slot.state.live().is_some())
+            .map(|(agent, _)| agent.clone())
             .collect();
         for agent in agents {
             let _it_left = self.send(&agent, ActorMessage::ToolsMayDiffer).await;
