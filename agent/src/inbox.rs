@@ -5,7 +5,7 @@ use std::{collections::VecDeque, fmt};
 use planck_common::{
     AgentId, InputId, Seq, Timestamp,
     command::InputMode,
-    event::{InputKind, TurnOutcome},
+    event::{InputKind, TurnOutcome, json},
     message::Part,
     message::Sender,
     spec::OutputSpec,
@@ -39,6 +39,16 @@ impl NewInput {
     /// Returns the content parts. Content that this version cannot read is returned as text.
     pub fn parts(&self) -> Vec<Part> {
         serde_json::from_str(&self.content).unwrap_or_else(|_| vec![Part::text(&self.content)])
+    }
+
+    /// Returns the shape of the answer as JSON.
+    pub fn output_json(&self) -> Option<String> {
+        self.output.as_ref().map(json)
+    }
+
+    /// Returns the size of what the input brings to an inbox, in bytes.
+    pub fn size(&self) -> usize {
+        self.content.len() + self.output_json().map_or(0, |output| output.len())
     }
 
     /// Returns whether the input joins no turn that other inputs opened.

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use planck_common::{
     CallId, InputId,
-    event::{OutputDue, ToolEffect},
+    event::{InputKind, OUTPUT_INVALID, OutputDue, ToolEffect, TurnInput},
     message::{Part, text_of},
     spec::OutputSpec,
 };
@@ -88,15 +88,6 @@ impl TurnOutput {
         self.repairs += u32::from(self.fault.is_some());
     }
 
-    /// Returns what the turn leaves to a later one, if it ends now.
-    pub(super) fn due(&self) -> Option<OutputDue> {
-        let is_due = self.answer.is_none() && !self.tasks.is_empty();
-        is_due.then(|| OutputDue {
-            shape: self.shape.clone(),
-            tasks: self.tasks.iter().cloned().collect(),
-        })
-    }
-
     fn invalid(&self) -> TurnEnding {
         let reason = match &self.fault {
             Some(fault) => format!(
@@ -108,9 +99,33 @@ impl TurnOutput {
         TurnEnding::Failed {
             for_agents: reason.clone(),
             reason,
-            code: "output_invalid",
+            code: OUTPUT_INVALID,
             retryable: false,
         }
+    }
+}
+
+impl Turn {
+    /// Returns what the turn leaves to a later one, if it ends now. An agent that gave a task or asks
+    /// a question gets the answer of this turn, so such a turn leaves nothing.
+    pub(super) fn output_due(&self) -> Option<OutputDue> {
+        let output = self.output.as_ref()?;
+        let is_asked = |input: &TurnInput| match input.kind {
+            InputKind::Task | InputKind::Question => true,
+            InputKind::Prompt | InputKind::Response | InputKind::Note => false,
+        };
+        let is_due = output.answer.is_none()
+            && !output.tasks.is_empty()
+            && !self.inputs.iter().any(is_asked);
+        is_due.then(|| OutputDue {
+            shape: output.shape.clone(),
+            tasks: output.tasks.iter().cloned().collect(),
+        })
+    }
+
+    /// Returns the answer in the shape of the turn.
+    pub(super) fn answer(&self) -> Option<&RawValue> {
+        self.output.as_ref()?.answer.as_deref()
     }
 }
 
@@ -196,13 +211,14 @@ impl Agent {
         mut rows: Rows,
         step: &mut StepEffects,
     ) {
+        let is_left = turn.output_due().is_some();
         let ending = match &mut turn.output {
-            Some(output) if output.due().is_none() && !output.is_demanded => {
+            Some(output) if !is_left && !output.is_demanded => {
                 output.is_demanded = true;
                 rows.message(speech::user(DEMAND));
                 return self.go_on(turn, rows, step);
             }
-            Some(output) if output.due().is_none() => output.invalid(),
+            Some(output) if !is_left => output.invalid(),
             Some(_) | None => TurnEnding::Completed,
         };
         self.end_turn(&turn, rows, ending, step);

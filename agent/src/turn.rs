@@ -176,7 +176,7 @@ impl Agent {
     ) {
         let (outcome, answer) = (ending.outcome(), ending.answer(turn));
         if let TurnEnding::Completed = ending {
-            self.deferred.output = turn.output.as_ref().and_then(TurnOutput::due);
+            self.deferred.output = turn.output_due();
         }
         for input in &turn.inputs {
             let answer = answer.clone().filter(|_| input.kind == InputKind::Question);
@@ -187,8 +187,16 @@ impl Agent {
             .filter(|_| !matches!(ending, TurnEnding::Closed))
             .collect();
         for (task, delegator) in &unanswered {
-            let text = answer.as_deref().unwrap_or("(no text)");
-            rows.put(self.unanswered(task, delegator, &outcome, text, step.now));
+            let (kind, text) = match (&ending, turn.answer()) {
+                (TurnEnding::Completed, Some(answer)) => {
+                    (InputKind::Response, answer.get().to_owned())
+                }
+                _ => (
+                    InputKind::Note,
+                    unanswered_text(task, &outcome, answer.as_deref()),
+                ),
+            };
+            rows.put(self.report(task, delegator, (kind, text), step.now));
         }
         rows.event(&ending.into_event(turn));
         self.phase = Phase::Idle;
@@ -213,21 +221,18 @@ impl Agent {
         step.act(Effect::Turn { open: false });
     }
 
-    fn unanswered(
+    /// Returns what the sender of a task gets if the turn sent no response to it.
+    fn report(
         &self,
         task: &InputId,
         delegator: &AgentId,
-        outcome: &InputOutcome,
-        text: &str,
+        (kind, text): (InputKind, String),
         at: Timestamp,
     ) -> NewInput {
-        let text = format!(
-            "task_unanswered {task}: the turn ended ({outcome}) without a response. Its text:\n\n{text}"
-        );
         NewInput {
             id: task.unanswered(),
             agent: delegator.clone(),
-            kind: InputKind::Note,
+            kind,
             mode: InputMode::Queue,
             sender: Some(self.config.sender(&self.identity.agent)),
             by: None,
@@ -253,6 +258,13 @@ impl Agent {
     }
 }
 
+fn unanswered_text(task: &InputId, outcome: &InputOutcome, text: Option<&str>) -> String {
+    let text = text.unwrap_or("(no text)");
+    format!(
+        "task_unanswered {task}: the turn ended ({outcome}) without a response. Its text:\n\n{text}"
+    )
+}
+
 impl TurnEnding {
     /// Returns the outcome for the inputs of the turn.
     fn outcome(&self) -> InputOutcome {
@@ -276,13 +288,8 @@ impl TurnEnding {
                 None => REFUSED.to_owned(),
             }),
             Self::Completed => {
-                let output = turn
-                    .output
-                    .as_ref()
-                    .and_then(|output| output.answer.as_ref());
-                output
-                    .map(|answer| answer.get().to_owned())
-                    .or_else(|| turn.text.clone())
+                let answer = turn.answer().map(|answer| answer.get().to_owned());
+                answer.or_else(|| turn.text.clone())
             }
             Self::Aborted { .. } | Self::Closed | Self::Truncated | Self::Limit(_) => {
                 turn.text.clone()
@@ -306,11 +313,8 @@ impl TurnEnding {
         };
         match self {
             Self::Completed => Event::TurnEnd(TurnEnd {
-                output: turn
-                    .output
-                    .as_ref()
-                    .and_then(|output| output.answer.clone()),
-                output_due: turn.output.as_ref().and_then(TurnOutput::due),
+                output: turn.answer().map(ToOwned::to_owned),
+                output_due: turn.output_due(),
                 ..end(TurnOutcome::Completed, inputs)
             }),
             Self::Refused => Event::TurnEnd(TurnEnd {

@@ -56,6 +56,7 @@ fn setup() -> Setup {
         permissions: Vec::new(),
         client_tools: Vec::new(),
         spawned_by: None,
+        output: None,
     };
     let parameters = RawValue::from_string(r#"{"type":"object"}"#.into())
         .unwrap()

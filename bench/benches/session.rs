@@ -36,6 +36,7 @@ pub fn session(agents: usize) -> NewSession {
             permissions: Vec::new(),
             client_tools: Vec::new(),
             spawned_by: None,
+            output: None,
         },
     };
     let agents: Vec<_> = (0..agents).map(agent).collect();

@@ -336,6 +336,7 @@ impl BenchNode {
             mode: InputMode::Queue,
             agent: None,
             by: None,
+            output: None,
         };
         self.client.prompt_agent(agent, prompt).await?;
         Ok((agent.clone(), began))

@@ -103,6 +103,7 @@ impl AgentCommand {
                     mode: mode.mode(),
                     agent: None,
                     by: own_name(),
+                    output: None,
                 };
                 let accepted = client.prompt_agent(&parse(&agent)?, prompt).await?;
                 if link.is_alone() {

@@ -217,7 +217,7 @@ impl ChatSession<'_> {
         }
         let done = match SlashCommand::of(&text) {
             Some(slash) => slash
-                .perform(self.client, &mut self.talk)
+                .perform(self.client, &mut self.talk, &self.dir)
                 .await
                 .map(|is_over| match is_over {
                     true => ChatStep::Leave(Exit::Done),

@@ -9,9 +9,10 @@ use planck_client::{Client, ClientError};
 use planck_common::{
     AgentId, InputId, SessionId, SessionName,
     command::{AgentRow, ChangeModel, ListSessions, Prompt, SessionInfo, SessionRow, Start},
+    json_schema,
     message::Part,
     reply::Code,
-    spec::{AgentRole, Member, ModelRef},
+    spec::{AgentRole, Member, ModelRef, OutputSpec},
 };
 use planck_host::terminal::clean_line;
 use planck_node::{
@@ -20,7 +21,7 @@ use planck_node::{
     team::{self, KnownModels, TemplateFile, template::Mistakes},
 };
 use planck_providers::Preset;
-use planck_toolbox::project::SourcePart;
+use planck_toolbox::{project::SourcePart, schema::check_output};
 
 use crate::{
     connect::ConnectedClient,
@@ -91,9 +92,11 @@ impl SessionChoice {
         client: &Client,
         config: &Config,
         text: String,
+        output: Option<OutputSpec>,
     ) -> anyhow::Result<(PromptedSession, WatchedWork)> {
         if let Some(session) = self.there(client).await? {
-            let talk = self.go_on_with(client, &session).await?;
+            let mut talk = self.go_on_with(client, &session).await?;
+            talk.output = output;
             let work = talk.prompt(client, vec![Part::text(text)]).await?;
             return Ok((talk, work));
         }
@@ -103,6 +106,7 @@ impl SessionChoice {
             prompt: Some(text),
             prompt_id: Some(prompt_id.clone()),
             by: own_name(),
+            output,
             ..self.request()?
         };
         let started = client.start(start).await?;
@@ -290,6 +294,7 @@ impl SessionChoice {
             client_tools: Vec::new(),
             on_node_death: None,
             metadata: serde_json::Map::new(),
+            output: None,
         })
     }
 
@@ -366,6 +371,20 @@ pub struct PromptedSession {
     pub model: String,
     /// The names of the agents. The orchestrator is the first.
     pub agents: Vec<String>,
+    /// The shape of the answers to prompts from here.
+    pub output: Option<OutputSpec>,
+}
+
+/// Reads the shape of an answer from a file with a JSON Schema.
+pub fn shape_in(file: &Path) -> Result<OutputSpec, UsageError> {
+    let fault = |why: String| UsageError(format!("{}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|why| fault(why.to_string()))?;
+    let (schema, _) = json_schema::parse(&text).map_err(|why| fault(why.to_string()))?;
+    let output = OutputSpec { schema, name: None };
+    match check_output(&output) {
+        Ok(()) => Ok(output),
+        Err((_, why)) => Err(fault(why)),
+    }
 }
 
 impl PromptedSession {
@@ -388,6 +407,7 @@ impl PromptedSession {
             orchestrator: orchestrator.id,
             id: info.id,
             name: info.name,
+            output: None,
         })
     }
 
@@ -436,6 +456,7 @@ impl PromptedSession {
             mode: Default::default(),
             agent: None,
             by: own_name(),
+            output: self.output.clone(),
         };
         Ok(client.prompt(&self.id, prompt).await?.into())
     }

@@ -1,6 +1,6 @@
 //! The exit codes: 0 for success, 1 for a failure, 2 for wrong usage or an invalid file, 3 if
 //! something was not found, 4 if NATS or the database is unreachable, 5 if agents wait for an answer,
-//! 130 after an interrupt, and 143 after SIGTERM.
+//! 6 if there is no answer in the shape that was asked for, 130 after an interrupt, and 143 after SIGTERM.
 
 use std::{io, process::ExitCode};
 
@@ -27,6 +27,8 @@ pub enum Exit {
     Misused,
     /// Agents wait for an answer, and the command has already printed how to give it.
     Waiting,
+    /// There is no answer in the shape that was asked for, and the command has already printed why.
+    Shapeless,
     /// The user interrupted the command.
     Interrupted,
     /// SIGTERM ended the command.
@@ -63,6 +65,7 @@ pub fn code(done: anyhow::Result<Exit>) -> ExitCode {
         Ok(Exit::Failed) => ExitCode::from(1),
         Ok(Exit::Misused) => ExitCode::from(2),
         Ok(Exit::Waiting) => ExitCode::from(5),
+        Ok(Exit::Shapeless) => ExitCode::from(6),
         // 128 plus the number of the signal, which is how shells report a program that the signal
         // ended.
         Ok(Exit::Interrupted) => ExitCode::from(130),

@@ -159,6 +159,9 @@ impl Screen {
         let is_repeated = self.is_repeated(&envelope.agent_id, event);
         let line = line::of(event, is_repeated, self.style, &self.names);
         pieces.extend(line.map(OutputPiece::Line));
+        if let Event::TurnEnd(end) = event {
+            pieces.extend(line::output(end, self.style).map(OutputPiece::Line));
+        }
         if let Some(line) = self.summary.turn_line(envelope, event, self.style) {
             pieces.push(OutputPiece::Line(line));
         }

@@ -2,18 +2,20 @@
 
 use std::{
     io::{IsTerminal as _, Read},
+    path::PathBuf,
     time::Instant,
 };
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use planck_common::{SessionId, command::WaitRow, usage};
+use planck_common::{SessionId, command::WaitRow, spec::OutputSpec, usage};
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use super::{
     args::GlobalArgs,
     ask::{Asker, can_ask},
-    choose::{PromptedSession, SessionChoice},
+    choose::{PromptedSession, SessionChoice, shape_in},
     connect::ConnectedClient,
     exit::{Exit, UsageError, until_terminated},
     log::Logs,
@@ -50,7 +52,8 @@ Examples:
   planck run --team examples/teams/build-a-cli \"A tool that counts words\"
   answer=$(planck run -q \"Name three rivers, a line each\")
   (echo \"Review this change:\"; git diff) | planck run -p > review.md
-  planck run -o json \"How many TODOs are here?\" | jq -r .answer")]
+  planck run -o json \"How many TODOs are here?\" | jq -r .answer
+  planck run --output-schema todos.json \"Which TODOs are here?\" | jq .todos")]
 pub struct RunArgs {
     #[command(flatten)]
     which: SessionChoice,
@@ -63,6 +66,9 @@ pub struct RunArgs {
     /// If agents wait for an answer and this is no terminal, stay instead of ending with exit code 5
     #[arg(long)]
     wait: bool,
+    /// Answer with a JSON object that fits the JSON Schema in this file; exit code 6 if there is none
+    #[arg(long, value_name = "FILE")]
+    output_schema: Option<PathBuf>,
     /// The format of the answer
     #[arg(short, long, value_enum, default_value_t)]
     output: AnswerFormat,
@@ -87,6 +93,9 @@ struct RunReport<'a> {
     session: &'a str,
     model: &'a str,
     answer: Option<&'a str>,
+    /// The answer in the shape that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<&'a RawValue>,
     outcome: WatchOutcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<RunFailure<'a>>,
@@ -106,12 +115,13 @@ struct RunFailure<'a> {
 impl RunArgs {
     pub async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
         let prompt = words(self.prompt.as_deref())?;
+        let shape = self.output_schema.as_deref().map(shape_in).transpose()?;
         let config = self
             .which
             .admit(global.config_to_act(self.which.model.as_ref())?);
         let logs = Logs::start_if_asked(&config)?;
         let link = self.which.link(&config).await?;
-        let done = until_terminated(Box::pin(self.follow(&link, &config, prompt))).await;
+        let done = until_terminated(Box::pin(self.follow(&link, &config, prompt, shape))).await;
         link.close().await;
         logs.end().await;
         done
@@ -160,6 +170,7 @@ impl RunArgs {
         link: &ConnectedClient,
         config: &Config,
         prompt: String,
+        shape: Option<OutputSpec>,
     ) -> anyhow::Result<Exit> {
         let client = &link.client;
         let (mut interrupted, layout, began) = (
@@ -171,7 +182,7 @@ impl RunArgs {
             AnswerFormat::Jsonl => EventDisplay::Jsonl,
             AnswerFormat::Text | AnswerFormat::Json => EventDisplay::screen(layout.transcript),
         };
-        let (talk, work) = self.which.send(client, config, prompt).await?;
+        let (talk, work) = self.which.send(client, config, prompt, shape).await?;
         frame(layout.frame, &talk.title())?;
         if layout.frame.is_some() {
             talk.say_if_offline(link).await?;
@@ -201,7 +212,7 @@ impl RunArgs {
         if watched.ended.outcome == WatchOutcome::Waiting {
             warn(&left_open(&talk.name, &waits, link.is_alone()));
         }
-        Ok(watched.exit())
+        Ok(watched.exit(self.output_schema.is_some()))
     }
 
     fn answer(
@@ -218,6 +229,7 @@ impl RunArgs {
                 session: &talk.name,
                 model: &talk.model,
                 answer,
+                output: ended.output.as_deref(),
                 outcome: ended.outcome,
                 error: ended.error.as_ref().map(|error| RunFailure {
                     code: &error.code,
@@ -228,7 +240,8 @@ impl RunArgs {
                 duration_ms,
             }),
             AnswerFormat::Text | AnswerFormat::Jsonl => {
-                let text = answer.map_or(String::new(), |answer| {
+                let output = ended.output.as_deref().map(RawValue::get);
+                let text = output.or(answer).map_or(String::new(), |answer| {
                     format!("{}\n", answer.trim_end_matches('\n'))
                 });
                 Ok(say(&text)?)

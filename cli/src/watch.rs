@@ -10,9 +10,10 @@ use planck_common::{
     InputId, Seq, SessionId, Timestamp,
     command::{Accepted, Outcome, ReadEvents, SessionInfo, WorkOutcome, WorkState},
     envelope::Envelope,
-    event::{EventKind, TurnError},
+    event::{EventKind, OUTPUT_INVALID, TurnError},
 };
 use serde::Serialize;
+use serde_json::value::RawValue;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
@@ -46,9 +47,17 @@ impl WatchResult {
         self.interrupts > 1
     }
 
-    pub fn exit(&self) -> Exit {
+    /// Returns the exit code. `has_shape` says that the prompt asked for an answer in a shape.
+    pub fn exit(&self, has_shape: bool) -> Exit {
         let exit = self.ended.outcome.exit();
-        if exit == Exit::Failed && self.interrupts > 0 {
+        let is_invalid = self
+            .ended
+            .error
+            .as_ref()
+            .is_some_and(|error| error.code == OUTPUT_INVALID);
+        if is_invalid || (has_shape && exit == Exit::Done && self.ended.output.is_none()) {
+            Exit::Shapeless
+        } else if exit == Exit::Failed && self.interrupts > 0 {
             Exit::Interrupted
         } else {
             exit
@@ -429,6 +438,8 @@ pub enum WatchOutcome {
 pub struct WorkEnd {
     pub outcome: WatchOutcome,
     pub answer: Option<String>,
+    /// The answer in the shape that the prompt or the agent has.
+    pub output: Option<Box<RawValue>>,
     pub error: Option<TurnError>,
 }
 
@@ -458,6 +469,7 @@ impl WorkEnd {
         Self {
             outcome,
             answer: None,
+            output: None,
             error: None,
         }
     }
@@ -474,6 +486,7 @@ impl From<Outcome> for WorkEnd {
                 (WorkState::Over | WorkState::Working, None) => WatchOutcome::Lost,
             },
             answer: found.message,
+            output: found.output,
             error: found.error,
         }
     }
@@ -523,7 +536,7 @@ pub async fn follow_work(
 
 fn exit(work: &WatchedWork, watched: &WatchResult) -> Exit {
     match (work.prompt.is_some(), watched.ended.outcome) {
-        (true, _) | (false, WatchOutcome::Waiting) => watched.exit(),
+        (true, _) | (false, WatchOutcome::Waiting) => watched.exit(false),
         (false, _) if watched.interrupts > 0 => Exit::Interrupted,
         (false, _) => Exit::Done,
     }

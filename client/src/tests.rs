@@ -110,6 +110,7 @@ fn prompt(mode: InputMode) -> Prompt {
         mode,
         agent: None,
         by: None,
+        output: None,
     }
 }
 

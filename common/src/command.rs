@@ -8,7 +8,7 @@ use crate::{
     message::{Part, Sender},
     permission::Permissions,
     registry::TeamEnd,
-    spec::{AgentRole, ModelRef},
+    spec::{AgentRole, ModelRef, OutputSpec},
     usage::Usage,
 };
 
@@ -441,6 +441,9 @@ bodies! {
         /// The name of the person or program that sends the prompt.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
+        /// The shape of the answer. A prompt with a shape opens a turn of its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<OutputSpec>,
     }
     Accepted {
         /// Why the prompt cannot run now, although it is stored.

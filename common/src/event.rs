@@ -109,6 +109,9 @@ impl EventKind {
     }
 }
 
+/// The code of a turn that ended without an answer in its shape.
+pub const OUTPUT_INVALID: &str = "output_invalid";
+
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }

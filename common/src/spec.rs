@@ -178,6 +178,9 @@ pub struct Member {
     /// What happens to the calls that no rule matches; `auto` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permission_mode: Option<PermissionMode>,
+    /// The shape in which each turn of the member answers, unless its prompt has another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputSpec>,
 }
 
 /// A tool that the client runs which started the session. A call of the tool waits until the client

@@ -82,6 +82,7 @@ CREATE TABLE inputs (
   reply_to text,
   content text NOT NULL,
   fresh boolean NOT NULL DEFAULT false,
+  output text,
   head bigint NOT NULL,
   at bigint NOT NULL,
   turn int,
@@ -194,7 +195,7 @@ END $$;
 -- Adds a question whose asker waits, unless a chain of waiting questions leads from the target back to the asker. A question
 -- that was asked before is waited for again, which may also close a cycle.
 CREATE FUNCTION planck_ask(s text, qid text, asker text, asker_epoch bigint, target text, asker_name text, q_mode text,
-  q_content text, q_fresh boolean, q_at bigint, max_depth int)
+  q_content text, q_fresh boolean, q_output text, q_at bigint, max_depth int)
 RETURNS TABLE (verdict text, detail text, path text[], node text, depth int) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE cycle text[]; deep int; before bigint;
 BEGIN
@@ -218,8 +219,8 @@ BEGIN
     SELECT i.sender, u.n + 1 FROM u JOIN inputs i ON i.session_id = s AND i.agent_id = u.a AND i.waiting AND u.n <= max_depth)
   SELECT max(n) INTO deep FROM u;
   IF deep > max_depth THEN RETURN QUERY SELECT 'too_deep', NULL::text, NULL::text[], NULL::text, deep; RETURN; END IF;
-  INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_name, content, fresh, head, at, waiting)
-  VALUES (s, qid, target, 'question', q_mode, asker, asker_name, q_content, q_fresh, before, q_at, true)
+  INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_name, content, fresh, output, head, at, waiting)
+  VALUES (s, qid, target, 'question', q_mode, asker, asker_name, q_content, q_fresh, q_output, before, q_at, true)
     ON CONFLICT DO NOTHING;
   IF NOT FOUND THEN
     UPDATE inputs SET waiting = true WHERE session_id = s AND id = qid AND outcome IS NULL;
@@ -233,24 +234,25 @@ END $$;
 -- row lock, and each statement of a function sees what was committed before it began. Concurrent inputs are therefore counted
 -- correctly.
 CREATE FUNCTION planck_put(s text, i text, a text, i_kind text, i_mode text, i_sender text, i_sender_name text, i_reply_to text,
-  i_content text, i_fresh boolean, i_at bigint, most_bytes bigint, most_inputs bigint, most_session_bytes bigint)
+  i_content text, i_fresh boolean, i_output text, i_at bigint, most_bytes bigint, most_inputs bigint, most_session_bytes bigint)
 RETURNS TABLE (verdict text, head bigint, node_id text, epoch bigint, agent_bytes bigint, agent_inputs bigint, session_bytes bigint)
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE holder text; held bigint; before bigint; of_agent bigint; inputs_of_agent bigint; of_session bigint;
-  size bigint := octet_length(i_content);
+  size bigint := octet_length(i_content) + coalesce(octet_length(i_output), 0);
 BEGIN
   SELECT node_id, epoch INTO holder, held FROM agents WHERE session_id = s AND id = a AND state <> 'stopped' FOR SHARE;
   IF NOT FOUND THEN
     RETURN QUERY SELECT 'gone', NULL::bigint, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint; RETURN; END IF;
   SELECT next_seq - 1 INTO before FROM sessions WHERE id = s FOR NO KEY UPDATE;
-  SELECT coalesce(sum(octet_length(content)) FILTER (WHERE agent_id = a), 0), count(*) FILTER (WHERE agent_id = a),
-      coalesce(sum(octet_length(content)), 0)
-    INTO of_agent, inputs_of_agent, of_session FROM inputs WHERE session_id = s AND outcome IS NULL AND turn IS NULL;
+  SELECT coalesce(sum(u.size) FILTER (WHERE agent_id = a), 0), count(*) FILTER (WHERE agent_id = a), coalesce(sum(u.size), 0)
+    INTO of_agent, inputs_of_agent, of_session
+    FROM (SELECT agent_id, octet_length(content) + coalesce(octet_length(output), 0) AS size FROM inputs
+      WHERE session_id = s AND outcome IS NULL AND turn IS NULL) u;
   IF of_agent + size > most_bytes OR inputs_of_agent >= most_inputs OR of_session + size > most_session_bytes THEN
     RETURN QUERY SELECT 'full', NULL::bigint, NULL::text, NULL::bigint, of_agent, inputs_of_agent, of_session; RETURN; END IF;
-  INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, head, at)
-    VALUES (s, i, a, i_kind, i_mode, i_sender, i_sender_name, i_reply_to, i_content, i_fresh, before, i_at) ON CONFLICT DO NOTHING;
+  INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, output, head, at)
+    VALUES (s, i, a, i_kind, i_mode, i_sender, i_sender_name, i_reply_to, i_content, i_fresh, i_output, before, i_at) ON CONFLICT DO NOTHING;
   IF NOT FOUND THEN
     RETURN QUERY SELECT 'known', NULL::bigint, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint; RETURN; END IF;
   RETURN QUERY SELECT 'put', before, holder, held, NULL::bigint, NULL::bigint, NULL::bigint;

@@ -71,6 +71,7 @@ CREATE TABLE inputs (
   reply_to TEXT,
   content TEXT NOT NULL,
   fresh INTEGER NOT NULL,
+  output TEXT,
   head INTEGER NOT NULL,
   at INTEGER NOT NULL,
   turn INTEGER,
@@ -154,9 +155,10 @@ CREATE TRIGGER append_all INSTEAD OF INSERT ON append BEGIN
   UPDATE waits SET state = iif(l.body->>'decision' = 'withdrawn', 'withdrawn', 'closed')
     FROM sessions s CROSS JOIN log l ON l.seq >= s.next_seq WHERE instr(NEW.rows, 'wait_closed') AND l.kind = 'wait_closed'
       AND waits.id = l.body->>'id' AND waits.agent_id = l.agent_id AND waits.seq < l.seq AND waits.state IN ('open', 'answered');
-  INSERT OR IGNORE INTO inputs (id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, head, at)
+  INSERT OR IGNORE INTO inputs (id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, output, head, at)
     SELECT p.value->>'id', t.id, p.value->>'kind', p.value->>'mode', p.value->>'sender', p.value->>'sender_name',
-      p.value->>'reply_to', p.value->>'content', p.value->>'fresh', s.next_seq + NEW.count - 1, p.value->>'at'
+      p.value->>'reply_to', p.value->>'content', p.value->>'fresh', p.value->>'output',
+      s.next_seq + NEW.count - 1, p.value->>'at'
     FROM json_each(NEW.puts) p JOIN agents t ON t.id = p.value->>'agent' AND t.state <> 'stopped', sessions s;
   UPDATE agents SET last_seq = coalesce(s.next_seq + (b.value->>3), last_seq), state = b.value->>4,
       input_tokens = agents.input_tokens + (b.value->>5), output_tokens = agents.output_tokens + (b.value->>6),

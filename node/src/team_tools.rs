@@ -16,10 +16,10 @@ use planck_common::{
     event::ToolEffect,
     message::Sender,
     reply::{Code, Refusal},
-    spec::AgentSpec,
+    spec::{AgentSpec, OutputSpec},
 };
 use planck_store::{AgentRecord, NAMESAKES, NewInput};
-use planck_toolbox::{Invocation, Tool, ToolOutcome};
+use planck_toolbox::{Invocation, Tool, ToolOutcome, schema::check_output};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
 
@@ -154,6 +154,7 @@ impl CallerContext {
             reply_to: None,
             content: planck_common::event::json(&[planck_common::message::Part::text(text)]),
             fresh: false,
+            output: None,
             at: Timestamp::now(),
         }
     }
@@ -164,6 +165,15 @@ impl CallerContext {
 fn arguments<T: DeserializeOwned>(call: &Invocation) -> Result<T, Refusal> {
     serde_json::from_str(call.args.get())
         .map_err(|error| Refusal::bad_request(format!("bad arguments: {error}")))
+}
+
+/// Returns the shape of an answer with this schema.
+fn shape(schema: Option<Value>) -> Result<Option<OutputSpec>, Refusal> {
+    let shape = schema.map(|schema| OutputSpec { schema, name: None });
+    match shape.as_ref().map(check_output) {
+        Some(Err((_, why))) => Err(Refusal::bad_request(format!("`output_schema`: {why}"))),
+        Some(Ok(())) | None => Ok(shape),
+    }
 }
 
 /// Converts a result to the outcome of the tool call.

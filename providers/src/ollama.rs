@@ -9,7 +9,7 @@ use reqwest::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json, value::RawValue};
 
-use planck_agent::model::{Chunk, Failure, Finish, Names};
+use planck_agent::model::{Chunk, Failure, Finish, Names, ToolSpec};
 use planck_common::message::{MediaSource, MessageBody, Part, StopReason, text_of};
 
 use crate::{

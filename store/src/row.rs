@@ -128,6 +128,12 @@ where
         serde_json::from_str(text).map_err(|error| self.malformed(column, error))
     }
 
+    fn optional_json<T: DeserializeOwned>(&self, column: &str) -> Result<Option<T>, StoreError> {
+        let text: Option<&str> = self.get(column)?;
+        text.map(|text| serde_json::from_str(text).map_err(|error| self.malformed(column, error)))
+            .transpose()
+    }
+
     /// Reads a count or a row number. Fails if the number is negative, or too large to be exact in
     /// JSON.
     pub fn number(&self, column: &str) -> Result<i64, StoreError> {
@@ -262,6 +268,7 @@ where
             reply_to: self.parse_optional("reply_to")?,
             content: self.text("content")?,
             fresh: self.get("fresh")?,
+            output: self.optional_json("output")?,
             at: self.timestamp("at")?,
         };
         Ok(StoredInput {

@@ -14,8 +14,10 @@ use tokio::{
 };
 
 use planck_common::{
+    event::json,
     json_schema::{self, SchemaSize},
     json_text::shape,
+    spec::OutputSpec,
 };
 
 /// The maximum number of mistakes that one message lists, and of mistakes in an alternative.
@@ -184,6 +186,21 @@ impl CompiledSchema {
             quoted(place),
             each.join("; or ")
         )
+    }
+}
+
+/// Checks the shape of an answer. Fails with the field at fault and the reason.
+pub fn check_output(output: &OutputSpec) -> Result<(), (&'static str, String)> {
+    if let Some(name) = &output.name {
+        let is_letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        if !(1..=64).contains(&name.len()) || !name.chars().all(is_letter) {
+            let why = format!("{name:?} is no name; write 1 to 64 letters, digits, `-` and `_`");
+            return Err(("name", why));
+        }
+    }
+    match CompiledSchema::compile(&json(&output.schema)) {
+        Ok(_) => Ok(()),
+        Err(why) => Err(("schema", why)),
     }
 }
 

@@ -1,10 +1,12 @@
 //! The commands of a chat: lines that begin with `/` and a word of letters. Such a line is never
 //! sent to a model.
 
+use std::path::Path;
+
 use planck_common::{Seq, command::SessionInfo, similar::nearest};
 
 use crate::{
-    choose::PromptedSession,
+    choose::{PromptedSession, shape_in},
     model,
     output::{or_dash, say},
     permissions,
@@ -21,6 +23,8 @@ const HELP: &str = "\
 /session           the session, and how to go on with it elsewhere
 /abort             end what runs; also while it runs
 /rewind [MESSAGE]  the messages to go back to; with a number, hide it and all after it
+/schema [FILE]     answer with a JSON object that fits the JSON Schema in FILE, from now on; without
+                   a file: in text again
 /rename TITLE      give the session a title that lists show
 /cost              the tokens and the cost of the session
 /quit              leave; the session stays
@@ -42,13 +46,14 @@ pub enum SlashCommand<'a> {
     Abort,
     Rewind(Option<&'a str>),
     Rename(Option<&'a str>),
+    Schema(Option<&'a str>),
     Cost,
     Quit,
     Unknown(&'a str),
 }
 
 impl<'a> SlashCommand<'a> {
-    pub const NAMES: [&'static str; 10] = [
+    pub const NAMES: [&'static str; 11] = [
         "abort",
         "cost",
         "help",
@@ -57,6 +62,7 @@ impl<'a> SlashCommand<'a> {
         "quit",
         "rename",
         "rewind",
+        "schema",
         "session",
         "team",
     ];
@@ -82,6 +88,7 @@ impl<'a> SlashCommand<'a> {
             "abort" => Self::Abort,
             "rewind" => Self::Rewind(argument),
             "rename" => Self::Rename(argument),
+            "schema" => Self::Schema(argument),
             "cost" => Self::Cost,
             "quit" | "exit" => Self::Quit,
             _ => Self::Unknown(name),
@@ -93,6 +100,7 @@ impl<'a> SlashCommand<'a> {
         self,
         client: &Client,
         talk: &mut PromptedSession,
+        dir: &Path,
     ) -> anyhow::Result<bool> {
         match self {
             Self::Help => say(HELP)?,
@@ -133,6 +141,14 @@ impl<'a> SlashCommand<'a> {
             },
             Self::Rename(None) => say("write the title behind it: /rename Mend the parser\n")?,
             Self::Rename(Some(title)) => drop(rename(client, &talk.id, title).await?),
+            Self::Schema(None) => {
+                talk.output = None;
+                say("the answers are text\n")?;
+            }
+            Self::Schema(Some(file)) => {
+                talk.output = Some(shape_in(&dir.join(file))?);
+                say(&format!("the answers fit {file}; /schema ends this\n"))?;
+            }
             Self::Cost => say(&format!(
                 "{}\n",
                 consumed(&client.session(&talk.id).await?.usage)

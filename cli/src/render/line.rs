@@ -12,6 +12,7 @@ use planck_common::{
     wait::{WaitClosed, WaitDecision, WaitKind, WaitOpened},
 };
 use planck_host::terminal::{Drawing, clean_line};
+use serde_json::{Value, value::RawValue};
 
 use super::style::{Paint, Style, count, duration, one_line};
 
@@ -73,6 +74,18 @@ pub fn of(event: &Event, is_repeated: bool, style: Style, names: &AgentNames) ->
         style.width.saturating_sub(2)
     };
     Some(style.paint(paint, &format!("  {}", one_line(&text, width))))
+}
+
+/// Returns the lines of the answer of a turn that has a shape.
+pub fn output(end: &TurnEnd, style: Style) -> impl Iterator<Item = Drawing> {
+    let value = end.output.as_deref().map(RawValue::get);
+    let value = value.and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let text = value.map_or_else(String::new, |value| format!("{value:#}"));
+    let lines: Vec<Drawing> = text
+        .lines()
+        .map(|line| style.paint(Paint::Strong, line))
+        .collect();
+    lines.into_iter()
 }
 
 fn retried(retry: &Retry, is_repeated: bool) -> String {

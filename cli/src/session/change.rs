@@ -76,6 +76,7 @@ impl SendPrompt {
             mode: self.mode.mode(),
             agent: self.agent,
             by: own_name(),
+            output: None,
         };
         let accepted = link.client.prompt(&self.session, prompt).await?;
         if link.is_alone() {

@@ -9,7 +9,7 @@ use crate::{
     AgentId, CallId, InputId, NodeId, Seq, SessionId, SessionName, TeamId, Timestamp,
     event::{TurnEnd, TurnError, TurnOutcome},
     permission::{PermissionMode, Permissions, Rule},
-    spec::{AgentRole, ClientTool, Member, OnNodeDeath, SessionLimits},
+    spec::{AgentRole, ClientTool, Member, OnNodeDeath, OutputSpec, SessionLimits},
     usage::Usage,
     wait::{WaitDecision, WaitKind, WaitScope, WaitState},
 };
@@ -41,6 +41,9 @@ bodies! {
         /// The name of the person or program that sends the prompt.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
+        /// The shape of the answer to `prompt`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<OutputSpec>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limits: Option<SessionLimits>,
         /// A mode that applies to every member, beside the member's own permissions.
@@ -399,6 +402,10 @@ bodies! {
         /// text, of an earlier one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
+        /// The answer of the turn `seq` in the shape that the prompt or the agent has.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(feature = "schema", schemars(with = "Option<Map<String, Value>>"))]
+        output: Option<Box<RawValue>>,
         /// Whether `message` was cut, because the reply would exceed the server's limit. The event
         /// `seq` has the whole text.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]

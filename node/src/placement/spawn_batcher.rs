@@ -285,6 +285,7 @@ fn member(request: &HostAgent, spec: AgentSpec) -> NewMember {
             reply_to: None,
             content: json(&[Part::text(text)]),
             fresh: false,
+            output: None,
             at: Timestamp::now(),
         });
     NewMember {

@@ -113,6 +113,7 @@ impl World {
             limits: None,
             permissions: None,
             client_tools: Vec::new(),
+            output: None,
             on_node_death: None,
             metadata: serde_json::Map::new(),
         }
@@ -174,6 +175,7 @@ impl TestNode {
             reply_to: None,
             content: json(&[Part::text(text)]),
             fresh: false,
+            output: None,
             at: Timestamp::now(),
         };
         let put = self.services().handles.store.put(&to.session, prompt).await;

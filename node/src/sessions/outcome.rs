@@ -10,6 +10,7 @@ use planck_common::{
     reply::Refusal,
     subject::Address,
 };
+use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{CommandOrigin, Sessions, work::CausedWork};
@@ -171,6 +172,7 @@ pub async fn read_outcome(
             state: work.state,
             outcome: ended.outcome,
             message: ended.message,
+            output: ended.output,
             truncated: false,
             seq: ended.seq,
             error: ended.error,
@@ -211,6 +213,7 @@ const FRAME: usize = 256;
 struct Ended {
     outcome: Option<WorkOutcome>,
     message: Option<String>,
+    output: Option<Box<RawValue>>,
     seq: Option<Seq>,
     error: Option<TurnError>,
 }
@@ -233,12 +236,14 @@ impl Ended {
             Ok(Event::TurnEnd(end)) => Ok(Self {
                 outcome: Some((&end).into()),
                 message: end.message,
+                output: end.output,
                 seq,
                 error: None,
             }),
             Ok(Event::Error(error)) => Ok(Self {
                 outcome: Some(WorkOutcome::Error),
                 message: None,
+                output: None,
                 seq,
                 error: Some(error),
             }),
@@ -248,7 +253,9 @@ impl Ended {
     }
 
     fn has_no_text(&self) -> bool {
-        self.outcome == Some(WorkOutcome::Completed) && self.message.is_none()
+        self.outcome == Some(WorkOutcome::Completed)
+            && self.message.is_none()
+            && self.output.is_none()
     }
 }
 
@@ -285,8 +292,8 @@ async fn ended(
         let is_last = !end.has_no_text();
         match &mut latest {
             None => latest = Some(end),
-            Some(latest) if end.message.is_some() => {
-                (latest.message, latest.seq) = (end.message, end.seq);
+            Some(latest) if is_last => {
+                (latest.message, latest.output, latest.seq) = (end.message, end.output, end.seq);
             }
             Some(_) => {}
         }

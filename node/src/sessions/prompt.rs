@@ -8,8 +8,10 @@ use planck_common::{
     event::{InputKind, json},
     message::Part,
     reply::{Code, Refusal},
+    spec::OutputSpec,
 };
 use planck_store::{AgentRecord, InputOutcome, NewInput, PutResult, StoredInput};
+use planck_toolbox::schema::check_output;
 
 use super::Sessions;
 use crate::{
@@ -64,6 +66,7 @@ impl Sessions {
             self.check_answers(&agent).await?;
         }
         let (mode, by) = (prompt.mode, checked_author(prompt.by.take())?);
+        let output = checked_output(prompt.output.take())?;
         let input = NewInput {
             id: prompt.prompt_id.clone().unwrap_or_else(InputId::mint),
             agent: agent.clone(),
@@ -74,6 +77,7 @@ impl Sessions {
             reply_to: None,
             content: bounded(json(&content(prompt)?), self.limits.max_prompt)?,
             fresh: false,
+            output,
             at: Timestamp::now(),
         };
         let accepted = |seq, warning| Accepted {
@@ -87,7 +91,10 @@ impl Sessions {
             PutResult::Put { head, node, .. } => {
                 (head, self.deliver(&session, node, &input).await?)
             }
-            PutResult::Known(known) if known.input.content != input.content => {
+            PutResult::Known(known)
+                if (&known.input.content, &known.input.output)
+                    != (&input.content, &input.output) =>
+            {
                 return Err(other_content(&input.id));
             }
             PutResult::Known(known) if was_refused(&known) => return Err(busy(&agent)),
@@ -149,6 +156,14 @@ pub fn checked_author(by: Option<String>) -> Result<Option<String>, Refusal> {
         return Err(Refusal::bad_request(why));
     }
     Ok(by.map(storable::text))
+}
+
+/// Returns the shape of an answer, or a refusal if it cannot be kept.
+pub(super) fn checked_output(output: Option<OutputSpec>) -> Result<Option<OutputSpec>, Refusal> {
+    match output.as_ref().map(check_output) {
+        Some(Err((field, why))) => Err(Refusal::bad_request(format!("`output.{field}`: {why}"))),
+        Some(Ok(())) | None => Ok(output),
+    }
 }
 
 /// Returns the content, or a refusal if it has more than `most` bytes.

@@ -18,7 +18,10 @@ use planck_common::{
 use planck_store::{AgentRecord, Created, NewAgent, NewInput, NewSession, SessionRecord};
 use planck_toolbox::{catalogue::ToolEntry, outside::OutsideTool};
 
-use super::{CommandOrigin, Sessions, SessionsLimits, checked_author, prompt::bounded};
+use super::{
+    CommandOrigin, Sessions, SessionsLimits, checked_author,
+    prompt::{bounded, checked_output},
+};
 use crate::{
     actor::{AT_ONCE, Hosting, Opening, SessionContext},
     agent::Memory,
@@ -58,6 +61,12 @@ impl Sessions {
         }
         request.prompt_id = first_prompt(&request);
         request.by = checked_author(request.by)?;
+        request.output = checked_output(request.output)?;
+        if request.output.is_some() && request.prompt.is_none() {
+            return Err(Refusal::bad_request(
+                "`output` is the shape of the answer to `prompt`, and there is no `prompt`",
+            ));
+        }
         if let Some(id) = &request.session_id
             && let Some(known) = self.handles.store.recorded(id).await?
         {
@@ -263,6 +272,7 @@ fn plan(
         reply_to: None,
         content,
         fresh: false,
+        output: request.output,
         at,
     });
     let spec = SessionSpec {

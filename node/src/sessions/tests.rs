@@ -562,6 +562,7 @@ async fn input_of_a_busy_agent_that_may_not_wait_is_refused_by_verdict() {
         reply_to: None,
         content: json(&[Part::text("go")]),
         fresh: false,
+        output: None,
         at: planck_common::Timestamp::now(),
     };
     let put = node

@@ -112,6 +112,7 @@ impl Client {
                 false => OnNodeDeath::Resume,
             }),
             metadata: serde_json::Map::new(),
+            output: None,
         };
         let address = Address::new(Target::Sessions, SessionsVerb::Start.name());
         let started: Started = self.until_answered(&address, &json(&start)).await.unwrap();

@@ -17,6 +17,7 @@ use super::{
     template::{Mistakes, TemplateError, did_you_mean},
 };
 use crate::agent::permission;
+use planck_toolbox::schema;
 
 /// The default system prompt of an agent without a team.
 const DEFAULT_PROMPT: &str = "You are an agent at work in a directory of a person's machine. Look before you change \
@@ -128,6 +129,7 @@ fn settle_member(
     check_limits(member.limits, mistakes);
     check_compactor(member, mistakes);
     check_permissions(member, mistakes);
+    check_output(member, mistakes);
     check_tools(member, context, mistakes);
     let skills = known_skills(member.skills.iter().flatten(), context, mistakes);
     let model = context
@@ -158,6 +160,7 @@ fn settle_member(
         labels: member.labels.clone(),
         permissions: permission_layers(&[], context, member),
         client_tools: Vec::new(),
+        output: member.output.clone(),
         spawned_by: None,
     })
 }
@@ -314,6 +317,7 @@ pub fn spawn(
     check_limits(member.limits, &mut mistakes);
     check_compactor(member, &mut mistakes);
     check_permissions(member, &mut mistakes);
+    check_output(member, &mut mistakes);
     let model = context
         .models
         .choose(member, Some(&spawner.model), &mut mistakes);
@@ -340,6 +344,7 @@ pub fn spawn(
         labels: member.labels.clone(),
         permissions: permission_layers(&spawner.permissions, context, member),
         client_tools: Vec::new(),
+        output: member.output.clone(),
         spawned_by: Some(by.clone()),
     };
     Ok(Spawned {
@@ -433,6 +438,16 @@ fn permission_layers(
         }
     }
     layers
+}
+
+fn check_output(member: &Member, mistakes: &mut Mistakes<'_>) {
+    if let Some(Err((field, why))) = member.output.as_ref().map(schema::check_output) {
+        mistakes.field(
+            &format!("output.{field}"),
+            why,
+            "write a JSON Schema of the type object, as docs/structured-output.md shows",
+        );
+    }
 }
 
 fn check_permissions(member: &Member, mistakes: &mut Mistakes<'_>) {

@@ -56,7 +56,7 @@ impl TeamTemplate {
 /// The maximum size in bytes of a TEAM.json or a prompt file.
 const LIMIT: u64 = 1024 * 1024;
 
-const MEMBER_FIELDS: [&str; 16] = [
+const MEMBER_FIELDS: [&str; 17] = [
     "type",
     "name",
     "description",
@@ -73,6 +73,7 @@ const MEMBER_FIELDS: [&str; 16] = [
     "labels",
     "permissions",
     "permission_mode",
+    "output",
 ];
 
 /// The location of a TEAM.json: the source, which also contains the team's prompts, and the path in

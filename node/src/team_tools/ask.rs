@@ -9,9 +9,10 @@ use planck_common::{
     reply::{Code, Refusal},
 };
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{CallerContext, Services, ServicesHandle, arguments, cycle_of, outcome, spec};
+use super::{CallerContext, Services, ServicesHandle, arguments, cycle_of, outcome, shape, spec};
 use crate::{actor::Waiter, model::ToolSpec};
 use planck_store::{AgentRecord, AskOutcome, InputOutcome, NewInput, StoredInput};
 use planck_toolbox::{Invocation, Tool, ToolOutcome};
@@ -33,6 +34,7 @@ struct AskArgs {
     timeout_ms: Option<u64>,
     #[serde(default)]
     fresh: bool,
+    output_schema: Option<Value>,
 }
 
 impl AskAgent {
@@ -45,7 +47,8 @@ impl AskAgent {
                 "agent":{"type":"string","description":"An agent's id, or a name or type unique in the team"},
                 "question":{"type":"string","minLength":1},
                 "timeout_ms":{"type":"integer","minimum":1,"description":"How long to wait; 600000 unless said"},
-                "fresh":{"type":"boolean","description":"The agent begins with an empty context"}},
+                "fresh":{"type":"boolean","description":"The agent begins with an empty context"},
+                "output_schema":{"type":"object","description":"A JSON Schema of the type object. The answer is an object that satisfies it"}},
               "required":["agent","question"],"additionalProperties":false}"#,
         );
         Self { link, spec }
@@ -62,6 +65,7 @@ impl AskAgent {
             args.question,
         );
         question.fresh = args.fresh;
+        question.output = shape(args.output_schema)?;
         // The waiter is registered before the question is stored, so that no notification is
         // missed.
         let waiter = caller
@@ -205,6 +209,7 @@ impl PendingQuestion<'_> {
     /// none.
     async fn answer(&self) -> Result<Option<Result<ToolOutcome, Refusal>>, Refusal> {
         let Some(StoredInput {
+            input,
             outcome: Some(outcome),
             answer,
             ..
@@ -222,7 +227,11 @@ impl PendingQuestion<'_> {
         Ok(Some(
             match (&outcome, answer.filter(|text| !text.is_empty())) {
                 (InputOutcome::Turn(TurnOutcome::Completed), Some(text)) => {
-                    Ok(ToolOutcome::ok(text))
+                    let note = match input.output {
+                        Some(_) => format!("\n[this satisfies the output schema]"),
+                        None => String::new(),
+                    };
+                    Ok(ToolOutcome::ok(text + &note))
                 }
                 (InputOutcome::Turn(TurnOutcome::Completed), None) => Ok(ToolOutcome::ok(format!(
                     "({name} ended its turn without text)"

@@ -10,8 +10,9 @@ use planck_common::{
 use planck_store::{PutResult, TaskRecord};
 use planck_toolbox::{Invocation, Tool, ToolOutcome};
 use serde::Deserialize;
+use serde_json::Value;
 
-use super::{ServicesHandle, arguments, outcome, spec};
+use super::{ServicesHandle, arguments, outcome, shape, spec};
 use crate::model::ToolSpec;
 
 pub(super) struct DelegateTask {
@@ -25,6 +26,7 @@ struct DelegateArgs {
     task: String,
     #[serde(default)]
     fresh: bool,
+    output_schema: Option<Value>,
 }
 
 impl DelegateTask {
@@ -36,7 +38,8 @@ impl DelegateTask {
             r#"{"type":"object","properties":{
                 "agent":{"type":"string","description":"An agent's id, or a name or type unique in the team"},
                 "task":{"type":"string","minLength":1},
-                "fresh":{"type":"boolean","description":"The agent begins with an empty context"}},
+                "fresh":{"type":"boolean","description":"The agent begins with an empty context"},
+                "output_schema":{"type":"object","description":"A JSON Schema of the type object. The response is an object that satisfies it"}},
               "required":["agent","task"],"additionalProperties":false}"#,
         );
         Self { link, spec }
@@ -53,6 +56,7 @@ impl DelegateTask {
             args.task,
         );
         task.fresh = args.fresh;
+        task.output = shape(args.output_schema)?;
         match caller
             .services
             .handles

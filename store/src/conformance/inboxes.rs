@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use planck_common::{InputId, NodeId, command::InputMode, event::InputKind};
+use planck_common::{InputId, NodeId, command::InputMode, event::InputKind, spec::OutputSpec};
 use tokio::task::JoinSet;
 
 use super::{
@@ -70,6 +70,7 @@ pub async fn a_prompt_keeps_its_author(world: &dyn World) {
         reply_to: None,
         content: "[]".into(),
         fresh: false,
+        output: None,
         at: tick(),
     };
     let (first, second, third) = (
@@ -185,6 +186,10 @@ pub async fn inputs_keep_their_fields_and_order(world: &dyn World) {
         mode: InputMode::Steer,
         reply_to: Some(task.id.clone()),
         fresh: true,
+        output: Some(OutputSpec {
+            schema: serde_json::json!({ "type": "object" }),
+            name: Some("facts".into()),
+        }),
         ..team.said_by(1, 0, InputKind::Note)
     };
     let inputs = [task, full, team.prompt(0), team.prompt(0)];

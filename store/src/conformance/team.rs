@@ -162,6 +162,7 @@ impl Team {
             reply_to: None,
             content: json!([{"type": "text", "text": "do it"}]).to_string(),
             fresh: false,
+            output: None,
             at: tick(),
         }
     }
@@ -249,6 +250,7 @@ pub fn new_agent(session: &SessionId, name: &str) -> NewAgent {
             permissions: Vec::new(),
             client_tools: Vec::new(),
             spawned_by: None,
+            output: None,
         },
     }
 }

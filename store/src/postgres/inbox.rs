@@ -17,14 +17,14 @@ use crate::{
 };
 
 const PUT: &str =
-    "SELECT * FROM planck_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+    "SELECT * FROM planck_put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
 
 /// Builds a query for inputs from its `WHERE` clause. The query lists the columns, because a
 /// prepared statement with `*` fails once a newer node adds a column.
 macro_rules! inputs {
     ($which:literal) => {
         concat!(
-            "SELECT id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, head, at, turn, outcome, answer, waiting ",
+            "SELECT id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, output, head, at, turn, outcome, answer, waiting ",
             "FROM inputs ",
             $which
         )
@@ -35,7 +35,7 @@ const INPUT: &str = inputs!("WHERE session_id = $1 AND id = $2");
 const OPEN_INPUTS: &str =
     inputs!("WHERE session_id = $1 AND agent_id = $2 AND outcome IS NULL ORDER BY accepted");
 
-const ASK: &str = "SELECT * FROM planck_ask($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+const ASK: &str = "SELECT * FROM planck_ask($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 
 const WITHDRAW: &str = "
 UPDATE inputs SET waiting = false, outcome = CASE WHEN turn IS NULL AND outcome IS NULL THEN 'withdrawn' ELSE outcome END
@@ -126,6 +126,7 @@ impl Inbox for PostgresStore {
             .bind(question.mode.name())
             .bind(question.content.as_str())
             .bind(question.fresh)
+            .bind(question.output_json())
             .bind(question.at.millis())
             .bind(i32::try_from(max_depth).unwrap_or(i32::MAX));
         let turn = self.database.turn(session).await?;
@@ -197,7 +198,7 @@ impl Inbox for PostgresStore {
 }
 
 fn full(unread: UnreadAmount, input: &NewInput, bounds: &InboxBounds) -> StoreError {
-    match unread.check(input.content.len(), bounds) {
+    match unread.check(input.size(), bounds) {
         Err(full) => full,
         Ok(()) => StoreError::Broken("the database calls an inbox full that is not".into()),
     }
@@ -215,6 +216,7 @@ fn bind<'q>(sql: &'static str, session: &'q SessionId, input: &'q NewInput) -> P
         .bind(input.reply_to.as_ref().map(|to| to.as_str()))
         .bind(input.content.as_str())
         .bind(input.fresh)
+        .bind(input.output_json())
         .bind(input.at.millis())
 }
 

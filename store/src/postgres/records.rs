@@ -248,8 +248,8 @@ WITH s AS (INSERT INTO sessions (id, name, team_id, lead, spec, metadata, agents
 a AS (INSERT INTO agents (session_id, id, name, type, role, spec, node_id, incarnation)
   SELECT s.id, a.id, a.name, a.type, a.role, a.spec, $8, CASE WHEN a.id = $4 THEN 1 ELSE 0 END
   FROM s, unnest($9::text[], $10::text[], $11::text[], $12::text[], $13::text[]) WITH ORDINALITY AS a(id, name, type, role, spec, n) ORDER BY a.n),
-i AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender_name, content, fresh, at, head)
-  SELECT s.id, $14, $15, $16, $17, $18, $19, $20, $21, 0 FROM s WHERE $14::text IS NOT NULL)
+i AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender_name, content, fresh, output, at, head)
+  SELECT s.id, $14, $15, $16, $17, $18, $19, $20, $21, $22, 0 FROM s WHERE $14::text IS NOT NULL)
 SELECT id FROM s";
 
 async fn create(
@@ -315,6 +315,7 @@ fn bind_prompt<'q>(statement: PgStatement<'q>, session: &NewSession) -> PgStatem
         .bind(prompt.and_then(|prompt| prompt.sender_name().map(str::to_owned)))
         .bind(prompt.map(|prompt| prompt.content.clone()))
         .bind(prompt.is_some_and(|prompt| prompt.fresh))
+        .bind(prompt.and_then(|prompt| prompt.output_json()))
         .bind(prompt.map(|prompt| prompt.at.millis()))
 }
 

@@ -166,9 +166,9 @@ impl SqliteStore {
             "INSERT INTO main.log (seq, agent_id, epoch, prev, kind, turn, request, at, node_id, covers, hidden_by, body)
              SELECT seq, agent_id, epoch, prev, kind, turn, request, at, node_id, covers, hidden_by, body FROM old.log";
         const INPUTS: &str =
-            "INSERT INTO main.inputs (n, id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, head,
+            "INSERT INTO main.inputs (n, id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, output, head,
                 at, turn, outcome, answer, waiting)
-             SELECT n, id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, head, at, turn,
+             SELECT n, id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, output, head, at, turn,
                 iif(outcome IS NULL AND turn IS NULL, 'withdrawn', outcome), answer,
                 iif(outcome IS NULL AND turn IS NULL, 0, waiting) FROM old.inputs";
         // The answers of the waits are also the rules of the session.

@@ -22,12 +22,13 @@ use crate::{
 macro_rules! unread {
     ($agent:literal) => {
         concat!(
-            "SELECT coalesce(sum(octet_length(content)) FILTER (WHERE agent_id = ",
+            "SELECT coalesce(sum(size) FILTER (WHERE agent_id = ",
             $agent,
             "), 0) AS agent_bytes, count(*) FILTER (WHERE agent_id = ",
             $agent,
-            ") AS agent_inputs, coalesce(sum(octet_length(content)), 0) AS session_bytes
-            FROM inputs INDEXED BY inputs_open WHERE outcome IS NULL AND turn IS NULL"
+            ") AS agent_inputs, coalesce(sum(size), 0) AS session_bytes FROM (
+              SELECT agent_id, octet_length(content) + coalesce(octet_length(output), 0) AS size
+              FROM inputs INDEXED BY inputs_open WHERE outcome IS NULL AND turn IS NULL)"
         )
     };
 }
@@ -38,11 +39,11 @@ const UNREAD: &str = unread!("?1");
 /// full, or the id is taken. Counting and putting are one statement, and a file has one writer at a
 /// time, so concurrent puts count each other.
 const PUT: &str = concat!(
-    "INSERT INTO inputs (id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head)
-    SELECT ?1, t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, s.next_seq - 1 FROM agents t, sessions s, (",
+    "INSERT INTO inputs (id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, output, at, head)
+    SELECT ?1, t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, s.next_seq - 1 FROM agents t, sessions s, (",
     unread!("?2"),
-    ") u WHERE t.id = ?2 AND t.state <> 'stopped' AND u.agent_bytes + octet_length(?8) <= ?11 AND u.agent_inputs < ?12
-      AND u.session_bytes + octet_length(?8) <= ?13 ON CONFLICT DO NOTHING
+    ") u WHERE t.id = ?2 AND t.state <> 'stopped' AND u.agent_bytes + octet_length(?8) + coalesce(octet_length(?10), 0) <= ?12
+      AND u.agent_inputs < ?13 AND u.session_bytes + octet_length(?8) + coalesce(octet_length(?10), 0) <= ?14 ON CONFLICT DO NOTHING
     RETURNING head, (SELECT node_id FROM agents WHERE id = ?2) AS node_id, (SELECT epoch FROM agents WHERE id = ?2) AS epoch"
 );
 
@@ -50,15 +51,15 @@ const PUT: &str = concat!(
 /// has another epoch, the id is taken, the question would be nested too deeply, or the target
 /// already waits, directly or indirectly, for the asker.
 const ASK: &str =
-    "INSERT INTO inputs (id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, at, head, waiting)
-    SELECT ?1, t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, s.next_seq - 1, 1
+    "INSERT INTO inputs (id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, output, at, head, waiting)
+    SELECT ?1, t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, s.next_seq - 1, 1
     FROM sessions s, agents t, agents f
-    WHERE t.id = ?2 AND t.state <> 'stopped' AND f.id = ?5 AND f.epoch = ?11
+    WHERE t.id = ?2 AND t.state <> 'stopped' AND f.id = ?5 AND f.epoch = ?12
       AND NOT EXISTS (WITH RECURSIVE p(a) AS (
           SELECT ?2 UNION SELECT i.agent_id FROM p JOIN inputs i ON i.sender = p.a AND i.waiting)
         SELECT 1 FROM p WHERE a = ?5)
-      AND ?12 >= (WITH RECURSIVE u(a, n) AS (
-          SELECT ?5, 1 UNION SELECT i.sender, u.n + 1 FROM u JOIN inputs i ON i.agent_id = u.a AND i.waiting AND u.n <= ?12)
+      AND ?13 >= (WITH RECURSIVE u(a, n) AS (
+          SELECT ?5, 1 UNION SELECT i.sender, u.n + 1 FROM u JOIN inputs i ON i.agent_id = u.a AND i.waiting AND u.n <= ?13)
         SELECT max(n) FROM u)
     ON CONFLICT DO NOTHING RETURNING (SELECT node_id FROM agents WHERE id = ?2) AS node_id";
 
@@ -139,7 +140,7 @@ impl Inbox for SqliteStore {
             }
             unread(&file, &input.agent)
                 .await?
-                .check(input.content.len(), &self.inbox)?;
+                .check(input.size(), &self.inbox)?;
         }
         Err(StoreError::Away(format!(
             "input {} was refused for reasons that went away",
@@ -379,6 +380,7 @@ fn bind(sql: &'static str, input: &NewInput) -> SqliteStatement<'static> {
         .bind(input.reply_to.as_ref().map(ToString::to_string))
         .bind(input.content.clone())
         .bind(input.fresh)
+        .bind(input.output_json())
         .bind(input.at.millis())
 }
 

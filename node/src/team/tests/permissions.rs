@@ -70,6 +70,7 @@ fn the_mode_of_a_request_applies_to_every_member() {
         client_tools: Vec::new(),
         on_node_death: None,
         metadata: serde_json::Map::new(),
+        output: None,
     };
     let layers = |mode| {
         let specs = library.specs(&request(mode), None).unwrap();

@@ -23,8 +23,8 @@ r AS (SELECT * FROM unnest($13::text[], $14::text[], $15::int[], $16::int[], $17
     AS r(agent, kind, turn, request, at, covers, body, n)),
 m AS (SELECT * FROM unnest($20::text[], $21::text[], $22::int[], $23::text[], $24::text[]) AS m(agent, input, turn, outcome, answer)),
 p AS (SELECT * FROM unnest($25::text[], $26::text[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[],
-    $34::bool[], $35::bigint[]) WITH ORDINALITY
-    AS p(writer, id, agent, kind, mode, sender, sender_name, reply_to, content, fresh, at, n)),
+    $34::bool[], $35::text[], $36::bigint[]) WITH ORDINALITY
+    AS p(writer, id, agent, kind, mode, sender, sender_name, reply_to, content, fresh, output, at, n)),
 touched AS MATERIALIZED (SELECT id, epoch, last_seq, state FROM agents
   WHERE session_id = $1 AND id = ANY ($3::text[] || $27::text[]) ORDER BY id FOR NO KEY UPDATE),
 held AS MATERIALIZED (SELECT w.* FROM w JOIN touched t ON t.id = w.agent AND t.epoch = w.epoch AND t.last_seq = w.prev),
@@ -57,8 +57,8 @@ a AS (UPDATE agents SET last_seq = coalesce(g.last, last_seq), state = ok.state,
   FROM ok LEFT JOIN g ON g.agent = ok.agent WHERE session_id = $1 AND id = ok.agent),
 i AS (UPDATE inputs SET turn = coalesce(m.turn, inputs.turn), outcome = m.outcome, answer = m.answer, waiting = waiting AND m.outcome IS NULL
   FROM m JOIN ok ON ok.agent = m.agent WHERE session_id = $1 AND inputs.id = m.input),
-q AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, head, at)
-  SELECT $1, p.id, p.agent, p.kind, p.mode, p.sender, p.sender_name, p.reply_to, p.content, p.fresh, s.next_seq - 1, p.at
+q AS (INSERT INTO inputs (session_id, id, agent_id, kind, mode, sender, sender_name, reply_to, content, fresh, output, head, at)
+  SELECT $1, p.id, p.agent, p.kind, p.mode, p.sender, p.sender_name, p.reply_to, p.content, p.fresh, p.output, s.next_seq - 1, p.at
   FROM p JOIN ok ON ok.agent = p.writer JOIN touched t ON t.id = p.agent AND t.state <> 'stopped', s ORDER BY p.n ON CONFLICT DO NOTHING)
 SELECT ok.agent IS NOT NULL AS written, held.agent IS NOT NULL AS held, coalesce(g.seqs, '{}') AS seqs, missing.inputs AS missing,
   s.input_tokens, s.output_tokens, s.cache_read_tokens, s.cache_write_tokens, s.cost_usd
@@ -360,5 +360,6 @@ fn bind_puts<'q>(statement: PgStatement<'q>, puts: &[(&AgentId, &NewInput)]) -> 
         }))
         .bind(column(puts, |(_, put)| put.content.as_str()))
         .bind(column(puts, |(_, put)| put.fresh))
+        .bind(column(puts, |(_, put)| put.output_json()))
         .bind(column(puts, |(_, put)| put.at.millis()))
 }

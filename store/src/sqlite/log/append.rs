@@ -411,6 +411,7 @@ fn put_row(put: &NewInput) -> Value {
         "reply_to": put.reply_to,
         "content": put.content,
         "fresh": u8::from(put.fresh),
+        "output": put.output_json(),
         "at": put.at.millis(),
     })
 }
