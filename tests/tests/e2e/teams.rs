@@ -6,4 +6,5 @@ mod compacting;
 mod delegating;
 mod outcomes;
 pub mod scene;
+mod shapes;
 mod surviving;

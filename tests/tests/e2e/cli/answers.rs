@@ -279,3 +279,62 @@ async fn broken_files_of_the_user_end_with_2() -> Result<()> {
     assert!(ran.code == 2 && ran.err.contains("config.toml"), "{ran:?}");
     Ok(())
 }
+
+const SCHEMA: &str =
+    r#"{"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answer_in_a_shape_is_json_alone_or_the_exit_code_is_6() -> Result<()> {
+    let submit = |sum: Value| Reply::call("submit_output", json!({ "sum": sum }));
+    let script = Script::new()
+        .rule(
+            When::any().user("mend").result_of("submit_output"),
+            submit(4.into()),
+        )
+        .rule(When::any().user("mend"), submit("four".into()))
+        .rule(When::any().user("wrong"), submit("x".into()))
+        .always(Reply::text("Prose."));
+    let machine = PersonalMachine::start(script).await?;
+    machine.write("sum.json", SCHEMA)?;
+    let shaped = |more: &[&'static str]| run(&[&["--output-schema", "sum.json"], more].concat());
+    let ran = machine.run(&shaped(&["mend"])).await?;
+    assert_eq!(
+        (ran.code, ran.out.as_str()),
+        (0, "{\"sum\":4}\n"),
+        "{ran:?}"
+    );
+    let ran = machine.run(&shaped(&["-o", "json", "mend"])).await?;
+    let told: Value = serde_json::from_str(&ran.out).with_context(|| format!("{ran:?}"))?;
+    assert_eq!((ran.code, &told["output"]), (0, &json!({ "sum": 4 })));
+    for (prompt, said) in [
+        ("wrong", "did not satisfy the output schema after 2 repairs"),
+        (
+            "talk",
+            "without an answer in the shape of the output schema",
+        ),
+    ] {
+        let ran = machine.run(&shaped(&[prompt])).await?;
+        assert_eq!((ran.code, ran.out.trim()), (6, ""), "{ran:?}");
+        assert!(ran.err.contains(said), "{ran:?}");
+    }
+    machine.check_model()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn schema_that_cannot_be_kept_is_refused_by_its_file() -> Result<()> {
+    let machine = PersonalMachine::start(script()).await?;
+    machine.write("list.json", r#"{"type": "array"}"#)?;
+    machine.write("broken.json", "{")?;
+    for (file, said) in [
+        ("list.json", "list.json: its `type` must be \"object\""),
+        ("broken.json", "broken.json: not JSON"),
+        ("absent.json", "absent.json: No such file"),
+    ] {
+        let ran = machine
+            .run(&run(&["--output-schema", file, "look"]))
+            .await?;
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{ran:?}");
+        assert!(ran.err.contains(said), "{ran:?}");
+    }
+    Ok(())
+}
