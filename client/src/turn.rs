@@ -46,6 +46,8 @@ pub enum TurnEvent {
     Started {
         /// The number of the turn.
         turn: u32,
+        /// Whether its answer has a shape. Then its texts are not the answer.
+        has_shape: bool,
     },
     /// A request to the model begins. Its parts follow.
     StepStarted,
@@ -139,6 +141,8 @@ pub enum TurnEvent {
         refused: bool,
         /// The limit that ended the turn.
         limit: Option<String>,
+        /// The answer in the shape of the turn.
+        output: Option<Box<RawValue>>,
         /// The sum over the turns.
         usage: Usage,
     },

@@ -166,7 +166,7 @@ impl TurnReader {
         };
         let is_wanted = self.choice.is_opened(start);
         if is_wanted && self.phase == TurnPhase::Before && envelope.agent_id == self.agent {
-            self.begin(start.index, envelope, out);
+            self.begin((start.index, start.output.is_some()), envelope, out);
             self.fail(REWOUND, "a rewind hid this turn", out);
         }
     }
@@ -190,11 +190,11 @@ impl TurnReader {
                     .take()
                     .or(prompt.map(|prompt| prompt.id.clone()));
             }
-            self.begin(start.index, envelope, out);
+            self.begin((start.index, start.output.is_some()), envelope, out);
         } else if let Event::Message(saved) = &event
             && self.choice.is_joined(&saved.message)
         {
-            self.begin(envelope.turn, envelope, out);
+            self.begin((envelope.turn, false), envelope, out);
         } else if let Event::Warning(warning) = &event
             && self.choice.is_refused(warning)
         {
@@ -207,7 +207,13 @@ impl TurnReader {
         }
     }
 
-    fn begin(&mut self, turn: u32, envelope: &Envelope, out: &mut Vec<TurnEvent>) {
+    /// Begins a turn: its number, and whether its answer has a shape.
+    fn begin(
+        &mut self,
+        (turn, has_shape): (u32, bool),
+        envelope: &Envelope,
+        out: &mut Vec<TurnEvent>,
+    ) {
         let first = match self.phase {
             TurnPhase::Between { first } => first,
             TurnPhase::Before | TurnPhase::Running { .. } | TurnPhase::Over => {
@@ -219,7 +225,7 @@ impl TurnReader {
             (work.turn, work.end) = (turn, None);
             work.trace.begin(&self.agent, turn, &envelope.session_id);
         }
-        out.push(TurnEvent::Started { turn });
+        out.push(TurnEvent::Started { turn, has_shape });
         self.steps.begin(envelope.epoch, turn, out);
     }
 
@@ -303,6 +309,7 @@ impl TurnReader {
             outcome: end.outcome,
             refused: end.refused,
             limit: end.limit,
+            output: end.output,
             usage,
         };
         self.end(ended, out);

@@ -120,7 +120,7 @@ fn shown(events: &[TurnEvent]) -> Vec<String> {
 
 fn show(event: &TurnEvent) -> String {
     match event {
-        TurnEvent::Started { turn } => format!("started {turn}"),
+        TurnEvent::Started { turn, .. } => format!("started {turn}"),
         TurnEvent::StepStarted => "step".into(),
         TurnEvent::Text { part, text } => format!("text {part} {text}"),
         TurnEvent::Reasoning { part, text } => format!("reasoning {part} {text}"),

@@ -4,11 +4,11 @@
 use axum::http::{HeaderMap, HeaderName};
 use planck_common::{
     message::{MediaSource, Part},
-    spec::ClientTool,
+    spec::{ClientTool, OutputSpec},
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{
     error::OpenAiError,
@@ -28,6 +28,8 @@ pub struct Ask {
     pub history: Vec<Said>,
     pub latest: Latest,
     pub tools: Vec<ClientTool>,
+    /// The shape of the answer.
+    pub output: Option<OutputSpec>,
     pub target: ContinuedSession,
     pub until: Until,
     pub origin: Origin,
@@ -79,6 +81,52 @@ pub enum ContinuedSession {
     Response(ResponseId),
     /// The session with this id or name. `may_start` is whether it is started if there is none.
     Session { name: String, may_start: bool },
+}
+
+/// The format of an answer: `response_format`, or the `format` of `text`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[schemars(rename = "OpenAiFormat")]
+pub struct Format {
+    /// `text`, `json_object` or `json_schema`.
+    r#type: String,
+    /// The schema with its name, in chat completions.
+    json_schema: Option<FormatSchema>,
+    /// The same in responses.
+    #[serde(flatten)]
+    named: FormatSchema,
+}
+
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[schemars(rename = "OpenAiFormatSchema")]
+pub struct FormatSchema {
+    name: Option<String>,
+    schema: Option<Value>,
+}
+
+impl Format {
+    /// Returns the shape of the answer. `param` is the parameter that has the format.
+    pub fn shape(self, param: &'static str) -> Result<Option<OutputSpec>, OpenAiError> {
+        match self.r#type.as_str() {
+            "text" => Ok(None),
+            "json_object" => Ok(Some(OutputSpec {
+                schema: json!({ "type": "object" }),
+                name: None,
+            })),
+            "json_schema" => {
+                let FormatSchema { name, schema } = self.json_schema.unwrap_or(self.named);
+                let schema = schema.ok_or_else(|| {
+                    OpenAiError::parameter(param, "a `json_schema` has a `schema`")
+                })?;
+                Ok(Some(OutputSpec { schema, name }))
+            }
+            other => Err(OpenAiError::parameter(
+                param,
+                format!(
+                    "there is no format `{other}`; there are `text`, `json_object` and `json_schema`"
+                ),
+            )),
+        }
+    }
 }
 
 /// Reads the fields that both wires have.

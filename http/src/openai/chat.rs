@@ -20,7 +20,7 @@ use wire::{ChunkWriter, Completion};
 use super::{
     OpenAiRequest,
     ask::{
-        Ask, ChatMessage, ContinuedSession, FunctionTool, Origin, aborts_on_disconnect,
+        Ask, ChatMessage, ContinuedSession, Format, FunctionTool, Origin, aborts_on_disconnect,
         named_session, origin, read_conversation, task, without_effect,
     },
     error::OpenAiError,
@@ -147,6 +147,7 @@ pub struct ChatRequest {
     pub stream: Option<bool>,
     stream_options: Option<StreamOptions>,
     tools: Option<Vec<ChatTool>>,
+    response_format: Option<Format>,
     user: Option<String>,
     metadata: Option<Map<String, Value>>,
     /// The session to continue, by id or name. OpenAI's own wire does not have it here.
@@ -200,6 +201,10 @@ impl ChatRequest {
             history: conversation.history,
             latest: conversation.latest,
             tools: tools(self.tools.unwrap_or_default())?,
+            output: match self.response_format {
+                Some(format) => format.shape("response_format")?,
+                None => None,
+            },
             target,
             until: turn::read_until(headers)?,
             origin: Origin {

@@ -7,7 +7,7 @@ use planck_common::{
     AgentId, InputId, Seq, SessionId,
     command::ReadEvents,
     envelope::Envelope,
-    event::{Event, InputKind, TurnStart},
+    event::{Event, InputKind, TurnEnd, TurnStart},
     message::{Message, MessageRole, text_of},
 };
 
@@ -54,6 +54,8 @@ pub struct LoggedTurns {
     pub(super) is_later: bool,
     /// The number of the turn in which `latest` was said.
     pub(super) said_in: Option<u32>,
+    /// Whether the answer of the running turn has a shape.
+    has_shape: bool,
 }
 
 impl LoggedTurns {
@@ -70,9 +72,16 @@ impl LoggedTurns {
             Some(Ok(Event::Message(saved))) if self.running == Some(envelope.turn) => {
                 self.message(seq, &saved.message);
             }
-            Some(Ok(Event::TurnEnd(_) | Event::Error(_)))
+            Some(Ok(event @ (Event::TurnEnd(_) | Event::Error(_))))
                 if self.running == Some(envelope.turn) =>
             {
+                if let Event::TurnEnd(TurnEnd {
+                    output: Some(output),
+                    ..
+                }) = event
+                {
+                    self.said(&normal(output.get()));
+                }
                 self.running = None;
                 if let Some(turn) = self.turns.last_mut() {
                     turn.is_over = true;
@@ -84,6 +93,7 @@ impl LoggedTurns {
     }
 
     fn begin(&mut self, start: Seq, number: u32, turn: &TurnStart) {
+        self.has_shape = turn.output.is_some();
         let mut inputs = turn.inputs.iter();
         let prompt = inputs.find(|input| input.kind == InputKind::Prompt);
         self.is_later = prompt.is_none() && !turn.inputs.is_empty() && !self.turns.is_empty();
@@ -113,6 +123,18 @@ impl LoggedTurns {
         (self.end, self.running) = (seq, None);
     }
 
+    fn said(&mut self, text: &str) {
+        let Some(turn) = self.turns.last_mut() else {
+            return;
+        };
+        if !text.is_empty() && self.said_in != self.running {
+            self.said_in = self.running;
+            turn.latest.clear();
+        }
+        add(&mut turn.said, text);
+        add(&mut turn.latest, text);
+    }
+
     fn message(&mut self, seq: Seq, message: &Message) {
         let Some(turn) = self.turns.last_mut() else {
             return;
@@ -123,15 +145,9 @@ impl LoggedTurns {
                 turn.message.get_or_insert(seq);
                 add(&mut turn.asked, &normal(&marked(&message.content)));
             }
-            MessageRole::Assistant => {
-                let text = normal(&text_of(&message.content));
-                if !text.is_empty() && self.said_in != self.running {
-                    self.said_in = self.running;
-                    turn.latest.clear();
-                }
-                add(&mut turn.said, &text);
-                add(&mut turn.latest, &text);
-            }
+            // The answer of a turn with a shape is the object at its end.
+            MessageRole::Assistant if self.has_shape => {}
+            MessageRole::Assistant => self.said(&normal(&text_of(&message.content))),
             MessageRole::ToolResult | MessageRole::Custom => {}
         }
     }

@@ -303,6 +303,7 @@ impl PendingPrompt<'_> {
             content: Some(std::mem::take(&mut self.parts)),
             prompt_id: Some(input.clone()),
             by: self.caller.name.clone(),
+            output: self.ask.output.take(),
             ..Prompt::default()
         };
         // The feed starts while the node takes the prompt.

@@ -93,7 +93,7 @@ impl ChunkEncoder {
 
     fn event(&mut self, event: TurnEvent) {
         match event {
-            TurnEvent::Started { turn } => self.turn_started(turn),
+            TurnEvent::Started { turn, .. } => self.turn_started(turn),
             TurnEvent::StepStarted => self.step_started(),
             TurnEvent::Text { part, text } => self.piece(part, "text", &text),
             TurnEvent::Reasoning { part, text } => self.piece(part, "reasoning", &text),
@@ -138,9 +138,13 @@ impl ChunkEncoder {
                 outcome,
                 refused,
                 limit,
+                output,
                 usage,
                 seq,
             } => {
+                if let Some(output) = output {
+                    self.push(json!({"type": "data-output", "data": output}));
+                }
                 let metadata = json!({"turn": self.turn, "seq": seq, "outcome": outcome,
                     "limit": limit, "usage": usage});
                 self.ended(outcome, refused, metadata);

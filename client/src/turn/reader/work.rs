@@ -116,7 +116,8 @@ impl TurnReader {
             );
             self.fail(STOPPED, &reason, out);
         } else if is_of_work && turn != latest {
-            self.begin(turn, envelope, out);
+            let has_shape = matches!(&event, Event::TurnStart(start) if start.output.is_some());
+            self.begin((turn, has_shape), envelope, out);
         }
     }
 

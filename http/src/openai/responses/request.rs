@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::{
     openai::{
         ask::{
-            Ask, ChatMessage, ClientConversation, Content, ContinuedSession, FunctionTool,
+            Ask, ChatMessage, ClientConversation, Content, ContinuedSession, Format, FunctionTool,
             named_session, origin, read_conversation, without_effect,
         },
         error::OpenAiError,
@@ -31,10 +31,17 @@ pub struct ResponsesRequest {
     pub tools: Option<Vec<Value>>,
     pub metadata: Option<Map<String, Value>>,
     user: Option<String>,
+    text: Option<TextConfig>,
     store: Option<bool>,
     /// The parameters that have no effect.
     #[serde(flatten)]
     further: Map<String, Value>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ResponseText")]
+struct TextConfig {
+    format: Option<Format>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -83,6 +90,11 @@ impl ResponsesRequest {
         let all = [self.instructions.clone(), instructions];
         let instructions: Vec<String> = all.into_iter().flatten().collect();
         let (tools, mut warnings) = self.functions()?;
+        let format = self.text.as_ref().and_then(|text| text.format.clone());
+        let output = match format {
+            Some(format) => format.shape("text.format")?,
+            None => None,
+        };
         let set = self.further.iter();
         let set = set.filter(|(name, value)| !value.is_null() && *name != "top_logprobs");
         warnings.extend(without_effect(set.map(|(name, _)| name)));
@@ -96,6 +108,7 @@ impl ResponsesRequest {
             history,
             latest,
             tools,
+            output,
             target,
             until: turn::read_until(headers)?,
             origin: origin(headers, metadata, &self.user),

@@ -41,6 +41,8 @@ pub(super) struct SegmentState {
     stages: Stages,
     waits: SegmentWaits,
     usage: Usage,
+    /// Whether the answer of the turn has a shape.
+    has_shape: bool,
     pub(super) queue: VecDeque<SegmentEvent>,
     is_complete: bool,
 }
@@ -93,6 +95,7 @@ impl SegmentState {
             },
             waits: SegmentWaits::default(),
             usage: Usage::default(),
+            has_shape: false,
             queue: VecDeque::new(),
             is_complete: false,
         }
@@ -195,7 +198,8 @@ impl SegmentState {
 
     fn event(&mut self, event: TurnEvent, envelope: Option<&Envelope>) {
         match event {
-            TurnEvent::Started { turn } => {
+            TurnEvent::Started { turn, has_shape } => {
+                self.has_shape = has_shape;
                 if self.turn.replace(turn).is_some() {
                     // The calls of the turn before, and a reply that was not saved, are void.
                     self.waits.calls.clear();
@@ -206,6 +210,8 @@ impl SegmentState {
                 let at = envelope.map_or_else(Timestamp::now, |envelope| envelope.at);
                 self.push(SegmentEvent::Began { at });
             }
+            // The answer of a turn with a shape is the object at its end.
+            TurnEvent::Text { .. } if self.has_shape => {}
             TurnEvent::Text { part, text } => self.piece(SegmentPieceKind::Text, part, text),
             TurnEvent::Reasoning { part, text } => {
                 self.piece(SegmentPieceKind::Reasoning, part, text)
@@ -230,8 +236,18 @@ impl SegmentState {
                 }
             }
             TurnEvent::Ended {
-                outcome, refused, ..
-            } => self.ended(outcome, refused),
+                outcome,
+                refused,
+                output,
+                ..
+            } => {
+                if let Some(output) = output {
+                    self.piece(SegmentPieceKind::Text, 0, output.get().to_owned());
+                    self.push(SegmentEvent::Saved);
+                    self.stages.next();
+                }
+                self.ended(outcome, refused);
+            }
             TurnEvent::Failed { code, reason } => self.end(EndKind::Failed { code, reason }),
             TurnEvent::Worker(worker) => self.worker(worker),
             TurnEvent::StepStarted

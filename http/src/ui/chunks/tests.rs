@@ -13,7 +13,7 @@ fn encoder(continued: Option<Continued>) -> ChunkEncoder {
 }
 
 fn started() -> TurnEvent {
-    TurnEvent::Started { turn: 3 }
+    TurnEvent::Started { turn: 3, has_shape: false }
 }
 
 fn text(part: usize, text: &str) -> TurnEvent {
@@ -71,6 +71,7 @@ fn closed(call: &str, decision: &str) -> TurnEvent {
 
 fn ended(outcome: TurnOutcome) -> TurnEvent {
     TurnEvent::Ended {
+        output: None,
         seq: 12,
         outcome,
         refused: false,
@@ -367,6 +368,7 @@ fn ends_are_told_apart() {
         (ended(TurnOutcome::Limit), vec!["finish \"other\""]),
         (
             TurnEvent::Ended {
+                output: None,
                 seq: 12,
                 outcome: TurnOutcome::Completed,
                 refused: true,
