@@ -330,6 +330,9 @@ fn greets(address: SocketAddr) -> bool {
     greeted
 }
 
+/// The only port of the range that browsers refuse to open.
+const UNSAFE: u16 = 10_080;
+
 /// Returns a port on which no process listens now. Within one process, calls return different ports
 /// until the range is used up. Tests that run at the same time take theirs from different parts of
 /// the range, because a server that a test stops leaves its port free until it is started again.
@@ -343,7 +346,7 @@ pub fn free_port() -> Result<u16> {
     let next = || ports.start + NEXT.fetch_add(1, Ordering::Relaxed) % (ports.end - ports.start);
     let free = std::iter::repeat_with(next)
         .take(ports.len())
-        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+        .find(|port| *port != UNSAFE && TcpListener::bind(("127.0.0.1", *port)).is_ok());
     free.context("no port is free")
 }
 

@@ -46,8 +46,9 @@ async fn a_time_out_kills_processes_and_keeps_the_output() -> Result<()> {
 async fn an_abort_kills_processes_and_keeps_the_output() -> Result<()> {
     let marker = Marker::new();
     let scene = runs(&marker, 600_000).await?;
+    // The sixth process starts after the output was written.
     eventually("the processes run", async || {
-        (marker.count() >= 4).then_some(())
+        (marker.count() >= 6).then_some(())
     })
     .await?;
     scene

@@ -212,9 +212,13 @@ async fn wait_about_a_change_leaves_the_rule_of_an_approval() -> Result<()> {
         if wait.kind == WaitKind::Approval {
             answer["scope"] = json!("session");
         }
-        kinds.push(wait.kind);
         let to = session_at(&started.session_id, SessionVerb::Answer);
-        walled.world.caller.ask::<Value>(&to, &answer).await?;
+        match walled.world.caller.ask::<Value>(&to, &answer).await {
+            Ok(_) => kinds.push(wait.kind),
+            // The wait of the second call is open until the rule has answered it.
+            Err(error) if error.to_string().contains("was answered before") => {}
+            Err(error) => return Err(error),
+        }
     }
     assert_eq!(
         kinds,
