@@ -332,6 +332,34 @@ mod tests {
     }
 
     #[test]
+    fn format_is_the_shape_of_the_answer() {
+        let shape = |format: &str| {
+            let json = format!(
+                r#"{{"model":"m","response_format":{format},"messages":[{{"role":"user","content":"a"}}]}}"#
+            );
+            ask(&json).map(|ask| {
+                assert!(ask.warnings.is_empty());
+                ask.output
+                    .map(|output| (output.schema.to_string(), output.name))
+            })
+        };
+        let object = r#"{"type":"object"}"#.to_owned();
+        let named = r#"{"type":"json_schema","json_schema":{"name":"a","strict":true,"schema":{"type":"object"}}}"#;
+        assert_eq!(shape(r#"{"type":"text"}"#), Ok(None));
+        assert_eq!(
+            shape(r#"{"type":"json_object"}"#),
+            Ok(Some((object.clone(), None)))
+        );
+        assert_eq!(shape(named), Ok(Some((object, Some("a".into())))));
+        for (format, said) in [
+            (r#"{"type":"grammar"}"#, "no format `grammar`"),
+            (r#"{"type":"json_schema"}"#, "has a `schema`"),
+        ] {
+            assert!(shape(format).unwrap_err().contains(said));
+        }
+    }
+
+    #[test]
     fn results_of_tools_name_their_session() {
         let ask = ask(r#"{"model":"m","messages":[{"role":"user","content":"a"},
             {"role":"assistant","content":null},

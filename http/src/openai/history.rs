@@ -55,7 +55,7 @@ pub struct LoggedTurns {
     /// The number of the turn in which `latest` was said.
     pub(super) said_in: Option<u32>,
     /// Whether the answer of the running turn has a shape.
-    has_shape: bool,
+    pub(super) has_shape: bool,
 }
 
 impl LoggedTurns {
@@ -141,6 +141,8 @@ impl LoggedTurns {
         };
         match message.role {
             MessageRole::User if self.is_later => {}
+            // The runtime wrote the message, for example to demand an answer in the shape.
+            MessageRole::User if message.metadata.inputs.is_empty() => {}
             MessageRole::User => {
                 turn.message.get_or_insert(seq);
                 add(&mut turn.asked, &normal(&marked(&message.content)));
@@ -358,7 +360,7 @@ mod tests {
         let start = json!({"index": number, "inputs": inputs});
         let message = json!({"message": {"id": first + 1, "agent_id": "a",
             "at": "2026-01-01T12:00:00.000Z", "role": "user",
-            "content": [{"type": "text", "text": "hi"}], "metadata": {}}});
+            "content": [{"type": "text", "text": "hi"}], "metadata": {"inputs": [format!("p{number}")]}}});
         let usage = json!({"input_tokens": 1, "output_tokens": 2, "cache_read_tokens": 0,
             "cache_write_tokens": 0, "cost_usd": 0.0});
         let end = json!({"outcome": "completed", "message": null, "usage": usage, "inputs": []});
@@ -406,6 +408,30 @@ mod tests {
         let said = "Both are at work. It has three.";
         assert_eq!(texts, ("hi", said, "It has three."));
         assert_eq!(running.end, 3, "the next prompt follows that of the turn");
+    }
+
+    /// Neither what the runtime says in the turn nor the model's prose is part of the conversation.
+    #[test]
+    fn answer_in_a_shape_is_the_object() {
+        let says = |seq: Seq, role: &str, text: &str| {
+            let message = json!({"id": seq, "agent_id": "a", "at": "2026-01-01T12:00:00.000Z",
+                "role": role, "content": [{"type": "text", "text": text}], "metadata": {}});
+            event(seq, "message", 1, &json!({"message": message}))
+        };
+        let mut rows = turn_events(3, 1).to_vec();
+        let mut start: Value = serde_json::from_str(rows[0].data.get()).unwrap();
+        start["output"] = json!({"shape": {"schema": {"type": "object"}}});
+        rows[0] = event(3, "turn_start", 1, &start);
+        rows.insert(2, says(5, "assistant", "It is warm."));
+        rows.insert(3, says(6, "user", "Call submit_output now."));
+        let mut end: Value = serde_json::from_str(rows[4].data.get()).unwrap();
+        end["output"] = json!({"degrees": 21});
+        rows[4] = event(7, "turn_end", 1, &end);
+        let turns = read(&rows);
+        let turn = turns.last().unwrap();
+        let texts = (&*turn.asked, &*turn.said, &*turn.latest);
+        let object = r#"{"degrees":21}"#;
+        assert_eq!(texts, ("hi", object, object));
     }
 
     #[test]

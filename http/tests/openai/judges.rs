@@ -28,12 +28,18 @@ fn scenarios() -> Vec<(&'static str, ScriptedModel)> {
     };
     let rome = || weather(model(), "Rome", "Sunny in Rome.");
     let call = |model: ScriptedModel| model.call("weather", json!({"city": "Rome"}));
+    let warm =
+        |model: ScriptedModel| model.call("submit_output", json!({"city": "Rome", "degrees": 21}));
+    let shapes = warm(model()).text("In words: warm.").text("It is warm.");
+    let shapes = warm(shapes).call("submit_output", json!({"city": "Rome"}));
+    let shapes = warm(warm(shapes)).call("submit_output", json!({"any": [1]}));
     let three = model().text("Ahoy.").text("1 2 3 4 5").text("Arr.");
     let open = call(call(three)).text("A pixel.").text("Alice.");
     vec![
         ("models", model()),
         ("chat", talk()),
         ("chat_tools", weather(rome(), "Oslo", "Rain in Oslo.")),
+        ("shapes", shapes),
         ("responses", talk()),
         ("background", model().pace(PACE).text(STORY)),
         (
@@ -139,7 +145,7 @@ async fn sdk_for_python_works_unchanged() {
 #[ignore = "needs the vendors' SDKs: make test-all"]
 async fn sdk_for_javascript_works_unchanged() {
     for (name, model) in scenarios() {
-        if matches!(name, "cancel" | "errors" | "open_responses") {
+        if matches!(name, "cancel" | "errors" | "open_responses" | "shapes") {
             continue;
         }
         let Some(judge) = node() else { return };

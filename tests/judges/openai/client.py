@@ -15,6 +15,7 @@ import time
 import urllib.request
 
 import openai
+import pydantic
 from openai import BadRequestError, ConflictError, NotFoundError, OpenAI
 
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -87,6 +88,40 @@ def chat_tools(client):
     with client.chat.completions.stream(model="planck", messages=messages, tools=[CHAT_TOOL]) as stream:
         answer = stream.get_final_completion()
     assert answer.choices[0].message.content == "Rain in Oslo.", answer
+
+
+def shapes(client):
+    client = client.with_options(max_retries=0)
+    class Weather(pydantic.BaseModel):
+        city: str
+        degrees: int
+
+    warm, messages = Weather(city="Rome", degrees=21), [{"role": "user", "content": "Weather in Rome?"}]
+    answer = client.chat.completions.with_raw_response.parse(model="duo", messages=messages, response_format=Weather)
+    session, answer = answer.headers["x-planck-session"], answer.parse()
+    assert answer.choices[0].message.parsed == warm and answer.choices[0].finish_reason == "stop", answer
+    messages += [{"role": "assistant", "content": answer.choices[0].message.content}, {"role": "user", "content": "And now?"}]
+    raw = client.chat.completions.with_raw_response.create(model="duo", messages=messages)
+    assert raw.headers["x-planck-session"] == session, "another session"
+    assert raw.parse().choices[0].message.content == "In words: warm."
+    # The model says something in prose first, and its answer is demanded.
+    messages = [{"role": "user", "content": "Weather in Rome, streamed?"}]
+    with client.chat.completions.stream(model="duo", messages=messages, response_format=Weather) as stream:
+        answer = stream.get_final_completion()
+    assert answer.choices[0].message.parsed == warm, answer
+    # The first answer does not satisfy the schema.
+    response = client.responses.parse(model="duo", input="Weather in Rome?", text_format=Weather)
+    assert response.output_parsed == warm and response.status == "completed", response
+    assert client.responses.retrieve(response.id).output_text == response.output_text
+    with client.responses.stream(model="duo", input="Again?", text_format=Weather) as stream:
+        for event in stream:
+            pass
+        assert stream.get_final_response().output_parsed == warm
+    free = client.chat.completions.create(model="duo", messages=messages, response_format={"type": "json_object"})
+    assert json.loads(free.choices[0].message.content) == {"any": [1]}, free
+    listed = {"type": "json_schema", "json_schema": {"name": "list", "schema": {"type": "array"}}}
+    error = refused(BadRequestError, lambda: client.chat.completions.create(model="duo", messages=messages, response_format=listed))
+    assert "`type` must be" in error.message, error
 
 
 def responses(client):
@@ -383,7 +418,7 @@ def delete(client):
         refused(NotFoundError, lambda: client.responses.retrieve(response.id))
 
 
-SCENARIOS = [models, chat, chat_tools, responses, background, cancel, response_tools, errors, open_responses, delete,
+SCENARIOS = [models, chat, chat_tools, shapes, responses, background, cancel, response_tools, errors, open_responses, delete,
              team_completion, team_stream, team_response]
 IN_CLUSTER = [failover_chat, failover_responses, failover_team, waits]
 # The folder in which the sessions of a cluster work.

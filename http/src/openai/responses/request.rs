@@ -267,6 +267,16 @@ mod tests {
     }
 
     #[test]
+    fn format_is_the_shape_of_the_answer() {
+        let ask = ask(r#"{"model":"m","input":"a","text":{"verbosity":"low",
+            "format":{"type":"json_schema","name":"b","schema":{"type":"object"},"strict":true}}}"#)
+        .unwrap();
+        let output = ask.output.unwrap();
+        assert_eq!(output.schema, serde_json::json!({"type": "object"}));
+        assert_eq!(output.name.as_deref(), Some("b"));
+    }
+
+    #[test]
     fn results_continue_a_response() {
         let ask = ask(r#"{"model":"m","previous_response_id":"resp_s_3",
             "input":[{"type":"function_call_output","call_id":"call_s_3_c-1","output":"7"}]}"#)

@@ -13,7 +13,10 @@ fn encoder(continued: Option<Continued>) -> ChunkEncoder {
 }
 
 fn started() -> TurnEvent {
-    TurnEvent::Started { turn: 3, has_shape: false }
+    TurnEvent::Started {
+        turn: 3,
+        has_shape: false,
+    }
 }
 
 fn text(part: usize, text: &str) -> TurnEvent {
