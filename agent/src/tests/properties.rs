@@ -9,9 +9,9 @@ use std::{
 use planck_common::{
     CallId, InputId, Timestamp,
     command::{AgentState, InputMode},
-    event::{Event, EventKind, InputKind, TurnStart, json},
+    event::{Event, EventKind, InputKind, TurnOutcome, TurnStart, json},
     message::{Part, StopReason, text_of},
-    spec::OnLimit,
+    spec::{OnLimit, OutputSpec},
     usage::Usage,
     wait::{WaitDecision, WaitKind},
 };
@@ -22,6 +22,7 @@ use super::{
     world::{World, check_history, sender, setup},
 };
 use crate::{
+    SUBMIT_OUTPUT,
     model::{Chunk, Failure, FailureKind, Finish},
     outcome::ToolOutcome,
 };
@@ -34,6 +35,8 @@ enum Move {
         mode: InputMode,
         fresh: bool,
         told: bool,
+        /// Whether the answer has a shape.
+        shaped: bool,
     },
     /// The agent reads the inputs that it has not read yet.
     Look,
@@ -49,7 +52,8 @@ enum Move {
     Say(StopReason),
     /// The model calls tools, one for each letter: `w` is `write`, `r` is `read`, `a` is `ask`, `u`
     /// is an unknown tool, `x` is `read` with arguments that are not JSON, `d` is `deploy`, which a
-    /// person has to allow, and `q` asks a person.
+    /// person has to allow, `q` asks a person, and `s` and `t` are `submit_output` with an answer that
+    /// satisfies the shape and one that does not.
     Call {
         tools: String,
         stop: StopReason,
@@ -110,14 +114,14 @@ fn moves() -> impl Strategy<Value = Move> {
         1 => Just(FailureKind::Refused)
     ];
     prop_oneof![
-        8 => (kind, mode, prop::bool::weighted(0.1), prop::bool::weighted(0.8))
-            .prop_map(|(kind, mode, fresh, told)| Move::Put { kind, mode, fresh, told }),
+        8 => (kind, mode, prop::bool::weighted(0.1), prop::bool::weighted(0.8), prop::bool::weighted(0.3))
+            .prop_map(|(kind, mode, fresh, told, shaped)| Move::Put { kind, mode, fresh, told, shaped }),
         1 => Just(Move::Look),
         1 => any::<usize>().prop_map(Move::Again),
         2 => (any::<usize>(), any::<bool>()).prop_map(|(which, told)| Move::Withdraw { which, told }),
         4 => Just(Move::Chunks),
         4 => prop_oneof![3 => Just(StopReason::End), 1 => Just(StopReason::Length)].prop_map(Move::Say),
-        10 => ("[wrauxwddq]{1,4}", stop).prop_map(|(tools, stop)| Move::Call { tools, stop }),
+        10 => ("[wrauxwddqst]{1,4}", stop).prop_map(|(tools, stop)| Move::Call { tools, stop }),
         1 => Just(Move::SayNothing),
         3 => failure.prop_map(Move::Fail),
         1 => Just(Move::Stale),
@@ -164,7 +168,14 @@ impl Player {
                 mode,
                 fresh,
                 told,
-            } => self.put(kind, mode, fresh, told),
+                shaped,
+            } => {
+                let shape = OutputSpec {
+                    schema: serde_json::json!({"type": "object"}),
+                    name: None,
+                };
+                self.put(kind, mode, fresh, told, Some(shape).filter(|_| shaped));
+            }
             Move::Look => world.look(),
             Move::Again(which) => {
                 if let Some(row) = pick(&world.inputs, which).cloned() {
@@ -248,7 +259,14 @@ impl Player {
         }
     }
 
-    fn put(&mut self, kind: InputKind, mode: InputMode, fresh: bool, told: bool) {
+    fn put(
+        &mut self,
+        kind: InputKind,
+        mode: InputMode,
+        fresh: bool,
+        told: bool,
+        output: Option<OutputSpec>,
+    ) {
         if self.world.stopped {
             return;
         }
@@ -266,7 +284,7 @@ impl Player {
             reply_to: None,
             content,
             fresh,
-            output: None,
+            output,
             at: Timestamp::from_millis(0),
         };
         match told {
@@ -330,7 +348,8 @@ impl Player {
         let Some(at) = which.checked_rem(self.world.tools.len()) else {
             return;
         };
-        let ticket = self.world.tools.swap_remove(at).ticket;
+        let run = self.world.tools.swap_remove(at);
+        let ticket = run.ticket;
         let deaths = self.world.deaths;
         for _ in 0..=usize::from(twice) {
             // Tools of a dead process report no result, and the next process counts its tickets
@@ -338,7 +357,10 @@ impl Player {
             if self.world.deaths != deaths {
                 return;
             }
-            let mut outcome = ToolOutcome::ok("result ".repeat(30));
+            let mut outcome = match run.output.is_some() && run.args.get().contains("bad") {
+                true => ToolOutcome::error("`bad` is not a property"),
+                false => ToolOutcome::ok("result ".repeat(30)),
+            };
             if which % 7 == 3 {
                 outcome.changes = super::changes::changes();
             }
@@ -430,6 +452,7 @@ impl Player {
         if world.beside.is_empty() {
             check_history(world.messages().iter(), may_be_open);
             check_turns(world);
+            check_shapes(world);
             check_calls(world, may_be_open);
             check_decisions(world);
             world.waits.check(&world.agent);
@@ -475,6 +498,32 @@ fn check_turns(world: &World) {
         open, is_open,
         "the log and the agent disagree on whether a turn is open"
     );
+}
+
+/// Checks that a turn with a shape is completed with an answer that satisfies the shape or leaves the
+/// shape to a later turn, and that no other turn has such an answer.
+fn check_shapes(world: &World) {
+    let mut has_shape = false;
+    for row in &world.rows {
+        if !matches!(row.kind, EventKind::TurnStart | EventKind::TurnEnd) {
+            continue;
+        }
+        match Event::parse(row.kind, &row.body) {
+            Ok(Event::TurnStart(start)) => has_shape = start.output.is_some(),
+            Ok(Event::TurnEnd(end)) => {
+                let answered = end.outcome == TurnOutcome::Completed && !end.refused;
+                let output = end.output.as_ref().map(|output| output.get());
+                assert_eq!(
+                    output.is_some() || end.output_due.is_some(),
+                    answered && has_shape,
+                    "{end:?}"
+                );
+                assert!(output.is_none_or(|output| !output.contains("bad")));
+                assert!(end.output_repairs <= 3);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 /// Checks that no call starts or ends twice, and that every started call has an end once its round
@@ -593,12 +642,13 @@ fn calls(tools: &str) -> Vec<Chunk> {
             'a' => "ask",
             'd' => "deploy",
             'q' => "ask_user",
+            's' | 't' => SUBMIT_OUTPUT,
             _ => "unknown",
         };
-        let args = if letter == 'x' {
-            "{broken"
-        } else {
-            r#"{"a":1,"question":"why?"}"#
+        let args = match letter {
+            'x' => "{broken",
+            't' => r#"{"bad":1}"#,
+            _ => r#"{"a":1,"question":"why?"}"#,
         };
         chunks.push(Chunk::Call {
             part: at + 1,
