@@ -111,6 +111,7 @@ impl Loop {
             reply_to: None,
             content: json(&[Part::text("Go on and on.")]),
             fresh: false,
+            output: None,
             at: Timestamp::from_millis(0),
         }));
         (0..rounds).for_each(|_| looping.round());

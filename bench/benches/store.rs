@@ -68,6 +68,7 @@ fn prompt(agent: &AgentId) -> NewInput {
         reply_to: None,
         content: r#"[{"type":"text","text":"do it"}]"#.into(),
         fresh: false,
+        output: None,
         at: Timestamp::now(),
     }
 }

@@ -274,6 +274,7 @@ impl BenchNode {
             prompt: None,
             prompt_id: None,
             by: None,
+            output: None,
             limits: Some(SessionLimits {
                 max_agents: u32::try_from(agents).ok(),
                 ..SessionLimits::default()

@@ -228,10 +228,10 @@ impl PendingQuestion<'_> {
             match (&outcome, answer.filter(|text| !text.is_empty())) {
                 (InputOutcome::Turn(TurnOutcome::Completed), Some(text)) => {
                     let note = match input.output {
-                        Some(_) => format!("\n[this satisfies the output schema]"),
-                        None => String::new(),
+                        Some(_) => "\n[this satisfies the output schema]",
+                        None => "",
                     };
-                    Ok(ToolOutcome::ok(text + &note))
+                    Ok(ToolOutcome::ok(text + note))
                 }
                 (InputOutcome::Turn(TurnOutcome::Completed), None) => Ok(ToolOutcome::ok(format!(
                     "({name} ended its turn without text)"
