@@ -24,7 +24,7 @@ use crate::{
 
 /// The tool that takes the answer of a turn.
 pub const SUBMIT_OUTPUT: &str = "submit_output";
-/// The tool whose successful calls are tasks that a later turn hears of.
+/// The tool whose successful calls are tasks whose responses a later turn receives.
 const DELEGATE_TASK: &str = "delegate_task";
 
 /// How many answers of a turn may fail to satisfy the shape before one more ends the turn.

@@ -133,22 +133,10 @@ impl<'a> SlashCommand<'a> {
                 change::list_messages(client, &talk.id).await?;
                 say("go back with /rewind MESSAGE\n")?;
             }
-            Self::Rewind(Some(message)) => match message.parse::<Seq>() {
-                Ok(message) => change::rewind_to(client, &talk.id, message).await?,
-                Err(_) => say(&format!(
-                    "`{message}` is no message's number; /rewind lists them\n"
-                ))?,
-            },
+            Self::Rewind(Some(message)) => rewind(client, talk, message).await?,
             Self::Rename(None) => say("write the title behind it: /rename Mend the parser\n")?,
             Self::Rename(Some(title)) => drop(rename(client, &talk.id, title).await?),
-            Self::Schema(None) => {
-                talk.output = None;
-                say("the answers are text\n")?;
-            }
-            Self::Schema(Some(file)) => {
-                talk.output = Some(shape_in(&dir.join(file))?);
-                say(&format!("the answers fit {file}; /schema ends this\n"))?;
-            }
+            Self::Schema(file) => give_shape(talk, dir, file)?,
             Self::Cost => say(&format!(
                 "{}\n",
                 consumed(&client.session(&talk.id).await?.usage)
@@ -164,6 +152,24 @@ impl<'a> SlashCommand<'a> {
         }
         Ok(false)
     }
+}
+
+async fn rewind(client: &Client, talk: &PromptedSession, message: &str) -> anyhow::Result<()> {
+    match message.parse::<Seq>() {
+        Ok(message) => change::rewind_to(client, &talk.id, message).await,
+        Err(_) => Ok(say(&format!(
+            "`{message}` is no message's number; /rewind lists them\n"
+        ))?),
+    }
+}
+
+/// Gives the answers to later prompts the shape in a file, or none.
+fn give_shape(talk: &mut PromptedSession, dir: &Path, file: Option<&str>) -> anyhow::Result<()> {
+    talk.output = file.map(|file| shape_in(&dir.join(file))).transpose()?;
+    Ok(match file {
+        Some(file) => say(&format!("the answers fit {file}; /schema ends this\n"))?,
+        None => say("the answers are text\n")?,
+    })
 }
 
 async fn change_model(

@@ -9,7 +9,7 @@ use planck_common::{
     event::TurnOutcome,
     wait::{WaitClosed, WaitDecision, WaitKind, WaitOpened},
 };
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 
 use super::ids;
 
@@ -142,14 +142,19 @@ impl ChunkEncoder {
                 usage,
                 seq,
             } => {
-                if let Some(output) = output {
-                    self.push(json!({"type": "data-output", "data": output}));
-                }
+                self.output(output);
                 let metadata = json!({"turn": self.turn, "seq": seq, "outcome": outcome,
                     "limit": limit, "usage": usage});
                 self.ended(outcome, refused, metadata);
             }
             TurnEvent::Failed { code, reason } => self.fail(&code, &reason),
+        }
+    }
+
+    /// Adds the answer of a turn that has a shape.
+    fn output(&mut self, output: Option<Box<RawValue>>) {
+        if let Some(output) = output {
+            self.push(json!({"type": "data-output", "data": output}));
         }
     }
 

@@ -54,7 +54,7 @@ impl Sessions {
     pub async fn prompt(
         &self,
         target: impl Into<PromptTarget>,
-        mut prompt: Prompt,
+        prompt: Prompt,
     ) -> Result<Accepted, Refusal> {
         let PromptTarget {
             agent,
@@ -65,21 +65,7 @@ impl Sessions {
         if prompt.mode == InputMode::Reject {
             self.check_answers(&agent).await?;
         }
-        let (mode, by) = (prompt.mode, checked_author(prompt.by.take())?);
-        let output = checked_output(prompt.output.take())?;
-        let input = NewInput {
-            id: prompt.prompt_id.clone().unwrap_or_else(InputId::mint),
-            agent: agent.clone(),
-            kind: InputKind::Prompt,
-            mode,
-            sender: None,
-            by,
-            reply_to: None,
-            content: bounded(json(&content(prompt)?), self.limits.max_prompt)?,
-            fresh: false,
-            output,
-            at: Timestamp::now(),
-        };
+        let input = new_input(&agent, prompt, self.limits.max_prompt)?;
         let accepted = |seq, warning| Accepted {
             warning,
             prompt_id: input.id.clone(),
@@ -156,6 +142,25 @@ pub fn checked_author(by: Option<String>) -> Result<Option<String>, Refusal> {
         return Err(Refusal::bad_request(why));
     }
     Ok(by.map(storable::text))
+}
+
+/// Returns the input of a prompt, or a refusal if the prompt is invalid or has more than `most` bytes.
+fn new_input(agent: &AgentId, mut prompt: Prompt, most: u64) -> Result<NewInput, Refusal> {
+    let (mode, by) = (prompt.mode, checked_author(prompt.by.take())?);
+    let output = checked_output(prompt.output.take())?;
+    Ok(NewInput {
+        id: prompt.prompt_id.clone().unwrap_or_else(InputId::mint),
+        agent: agent.clone(),
+        kind: InputKind::Prompt,
+        mode,
+        sender: None,
+        by,
+        reply_to: None,
+        content: bounded(json(&content(prompt)?), most)?,
+        fresh: false,
+        output,
+        at: Timestamp::now(),
+    })
 }
 
 /// Returns the shape of an answer, or a refusal if it cannot be kept.

@@ -12,7 +12,7 @@ use planck_common::{
     event::{Event, InputKind, SessionStarted, Warning, json},
     message::Part,
     reply::{Code, Refusal},
-    spec::{AgentSpec, ClientTool, SessionSpec},
+    spec::{AgentSpec, ClientTool, OutputSpec, SessionSpec},
     subject::{Address, Target},
 };
 use planck_store::{AgentRecord, Created, NewAgent, NewInput, NewSession, SessionRecord};
@@ -61,12 +61,7 @@ impl Sessions {
         }
         request.prompt_id = first_prompt(&request);
         request.by = checked_author(request.by)?;
-        request.output = checked_output(request.output)?;
-        if request.output.is_some() && request.prompt.is_none() {
-            return Err(Refusal::bad_request(
-                "`output` is the shape of the answer to `prompt`, and there is no `prompt`",
-            ));
-        }
+        request.output = shape_of_prompt(&mut request)?;
         if let Some(id) = &request.session_id
             && let Some(known) = self.handles.store.recorded(id).await?
         {
@@ -236,6 +231,17 @@ fn first_prompt(request: &Start) -> Option<InputId> {
         .clone()
         .or_else(|| request.session_id.as_ref().map(InputId::first_of));
     Some(named.unwrap_or_else(InputId::mint))
+}
+
+/// Returns the shape of the answer to the first prompt.
+fn shape_of_prompt(request: &mut Start) -> Result<Option<OutputSpec>, Refusal> {
+    let output = checked_output(request.output.take())?;
+    if output.is_some() && request.prompt.is_none() {
+        return Err(Refusal::bad_request(
+            "`output` is the shape of the answer to `prompt`, and there is no `prompt`",
+        ));
+    }
+    Ok(output)
 }
 
 fn plan(

@@ -32,7 +32,6 @@ pub struct ResponsesRequest {
     pub metadata: Option<Map<String, Value>>,
     user: Option<String>,
     text: Option<TextConfig>,
-    store: Option<bool>,
     /// The parameters that have no effect.
     #[serde(flatten)]
     further: Map<String, Value>,
@@ -96,9 +95,11 @@ impl ResponsesRequest {
             None => None,
         };
         let set = self.further.iter();
-        let set = set.filter(|(name, value)| !value.is_null() && *name != "top_logprobs");
+        let set = set.filter(|(name, value)| {
+            !value.is_null() && !matches!(name.as_str(), "top_logprobs" | "store")
+        });
         warnings.extend(without_effect(set.map(|(name, _)| name)));
-        if self.store == Some(false) {
+        if self.further.get("store") == Some(&Value::Bool(false)) {
             warnings.push("`store: false`: every session is stored until it is deleted".to_owned());
         }
         Ok(Ask {

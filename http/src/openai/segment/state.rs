@@ -41,8 +41,6 @@ pub(super) struct SegmentState {
     stages: Stages,
     waits: SegmentWaits,
     usage: Usage,
-    /// Whether the answer of the turn has a shape.
-    has_shape: bool,
     pub(super) queue: VecDeque<SegmentEvent>,
     is_complete: bool,
 }
@@ -74,6 +72,8 @@ struct Stages {
     stage: u64,
     epoch: i64,
     stop: Option<StopReason>,
+    /// Whether the answer of the turn has a shape, so that its texts are not the answer.
+    has_shape: bool,
     /// The number of characters of each part of the stage.
     ends: BTreeMap<usize, usize>,
 }
@@ -95,7 +95,6 @@ impl SegmentState {
             },
             waits: SegmentWaits::default(),
             usage: Usage::default(),
-            has_shape: false,
             queue: VecDeque::new(),
             is_complete: false,
         }
@@ -199,7 +198,7 @@ impl SegmentState {
     fn event(&mut self, event: TurnEvent, envelope: Option<&Envelope>) {
         match event {
             TurnEvent::Started { turn, has_shape } => {
-                self.has_shape = has_shape;
+                self.stages.has_shape = has_shape;
                 if self.turn.replace(turn).is_some() {
                     // The calls of the turn before, and a reply that was not saved, are void.
                     self.waits.calls.clear();
@@ -210,8 +209,7 @@ impl SegmentState {
                 let at = envelope.map_or_else(Timestamp::now, |envelope| envelope.at);
                 self.push(SegmentEvent::Began { at });
             }
-            // The answer of a turn with a shape is the object at its end.
-            TurnEvent::Text { .. } if self.has_shape => {}
+            TurnEvent::Text { .. } if self.stages.has_shape => {}
             TurnEvent::Text { part, text } => self.piece(SegmentPieceKind::Text, part, text),
             TurnEvent::Reasoning { part, text } => {
                 self.piece(SegmentPieceKind::Reasoning, part, text)
@@ -240,14 +238,7 @@ impl SegmentState {
                 refused,
                 output,
                 ..
-            } => {
-                if let Some(output) = output {
-                    self.piece(SegmentPieceKind::Text, 0, output.get().to_owned());
-                    self.push(SegmentEvent::Saved);
-                    self.stages.next();
-                }
-                self.ended(outcome, refused);
-            }
+            } => self.ended(outcome, refused, output),
             TurnEvent::Failed { code, reason } => self.end(EndKind::Failed { code, reason }),
             TurnEvent::Worker(worker) => self.worker(worker),
             TurnEvent::StepStarted
@@ -319,7 +310,12 @@ impl SegmentState {
         }
     }
 
-    fn ended(&mut self, outcome: TurnOutcome, refused: bool) {
+    fn ended(&mut self, outcome: TurnOutcome, refused: bool, output: Option<Box<RawValue>>) {
+        if let Some(output) = output {
+            self.piece(SegmentPieceKind::Text, 0, output.get().to_owned());
+            self.push(SegmentEvent::Saved);
+            self.stages.next();
+        }
         let how = match (outcome, self.stages.stop) {
             (TurnOutcome::Completed, _) if refused => EndKind::Refused,
             (TurnOutcome::Aborted, _) => EndKind::Aborted,
