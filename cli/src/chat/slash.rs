@@ -166,10 +166,11 @@ async fn rewind(client: &Client, talk: &PromptedSession, message: &str) -> anyho
 /// Gives the answers to later prompts the shape in a file, or none.
 fn give_shape(talk: &mut PromptedSession, dir: &Path, file: Option<&str>) -> anyhow::Result<()> {
     talk.output = file.map(|file| shape_in(&dir.join(file))).transpose()?;
-    Ok(match file {
-        Some(file) => say(&format!("the answers fit {file}; /schema ends this\n"))?,
-        None => say("the answers are text\n")?,
-    })
+    let told = match file {
+        Some(file) => format!("the answers fit {file}; /schema ends this\n"),
+        None => "the answers are text\n".to_owned(),
+    };
+    Ok(say(&told)?)
 }
 
 async fn change_model(
