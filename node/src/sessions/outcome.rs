@@ -253,9 +253,18 @@ impl Ended {
     }
 
     fn has_no_text(&self) -> bool {
-        self.outcome == Some(WorkOutcome::Completed)
-            && self.message.is_none()
-            && self.output.is_none()
+        self.outcome == Some(WorkOutcome::Completed) && !self.has_answer()
+    }
+
+    fn has_answer(&self) -> bool {
+        self.message.is_some() || self.output.is_some()
+    }
+
+    /// Takes the answer of an earlier turn, if that has one.
+    fn answered_by(&mut self, earlier: Self) {
+        if earlier.has_answer() {
+            (self.message, self.output, self.seq) = (earlier.message, earlier.output, earlier.seq);
+        }
     }
 }
 
@@ -292,14 +301,43 @@ async fn ended(
         let is_last = !end.has_no_text();
         match &mut latest {
             None => latest = Some(end),
-            Some(latest) if is_last => {
-                (latest.message, latest.output, latest.seq) = (end.message, end.output, end.seq);
-            }
-            Some(_) => {}
+            Some(latest) => latest.answered_by(end),
         }
         if is_last {
             break;
         }
     }
     Ok(latest.unwrap_or_else(|| Ended::without_turn(WorkOutcome::Stopped)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without an answer, the end that is told is that of the latest turn.
+    #[test]
+    fn an_earlier_turn_gives_its_answer_only() {
+        let latest = || Ended {
+            outcome: Some(WorkOutcome::Completed),
+            seq: Some(9),
+            ..Ended::default()
+        };
+        let aborted = Ended {
+            outcome: Some(WorkOutcome::Aborted),
+            seq: Some(5),
+            ..Ended::default()
+        };
+        let shaped = Ended {
+            output: RawValue::from_string("{}".into()).ok(),
+            seq: Some(5),
+            ..latest()
+        };
+        for (earlier, seq, output) in [(aborted, 9, None), (shaped, 5, Some("{}"))] {
+            let mut end = latest();
+            end.answered_by(earlier);
+            let told = end.output.as_deref().map(RawValue::get);
+            assert_eq!((end.seq, told), (Some(seq), output));
+            assert_eq!(end.outcome, Some(WorkOutcome::Completed));
+        }
+    }
 }
