@@ -134,13 +134,18 @@ impl Agent {
     }
 
     fn content(&self, draft: Draft) -> Vec<Part> {
+        draft.content(|part| self.call_id(part))
+    }
+
+    /// Returns the id of the call in a part of the reply to the present request.
+    pub(super) fn call_id(&self, part: usize) -> CallId {
         let AgentIdentity {
             session,
             agent,
             epoch,
         } = &self.identity;
         let Counters { turn, request, .. } = self.counters;
-        draft.content(|part| CallId::of(session, agent, *epoch, turn, request, part))
+        CallId::of(session, agent, *epoch, turn, request, part)
     }
 
     /// Adds usage to the totals of the turn and the agent, and a `usage_delta` to the rows. The
@@ -250,13 +255,7 @@ impl Agent {
         }
         match call.started {
             Some(effect) if effect.may_run_again() => {
-                let schema = self.config.output_schema(&call.names.name).cloned();
-                return CallAdmission::Runs(call.run(
-                    self.counters.ticket(),
-                    step.now,
-                    true,
-                    schema,
-                ));
+                return CallAdmission::Runs(self.run_call(call, true, step));
             }
             Some(_) => return refuse(call, INTERRUPTED.into()),
             None => {}
@@ -314,8 +313,18 @@ impl Agent {
             effect,
         }));
         call.started = Some(effect);
-        let schema = self.config.output_schema(&call.names.name).cloned();
-        call.run(self.counters.ticket(), step.now, false, schema)
+        self.run_call(call, false, step)
+    }
+
+    /// Lets a call run.
+    pub(super) fn run_call(
+        &mut self,
+        call: &mut Call,
+        is_repeat: bool,
+        step: &StepEffects,
+    ) -> ToolRun {
+        let output = self.config.output_schema(&call.names.name).cloned();
+        call.run(self.counters.ticket(), step.now, is_repeat, output)
     }
 
     pub(super) fn no_such_tool(&self, name: &str) -> String {

@@ -6,7 +6,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use planck_common::{
-    CallId, InputId,
+    InputId,
     event::{InputKind, OUTPUT_INVALID, OutputDue, ToolEffect, TurnInput},
     message::{Part, text_of},
     spec::OutputSpec,
@@ -14,7 +14,7 @@ use planck_common::{
 use serde_json::value::RawValue;
 
 use crate::{
-    Agent, AgentIdentity, Counters, NewInput, StepEffects,
+    Agent, NewInput, StepEffects,
     model::ToolSpec,
     phase::{Turn, TurnEnding},
     round::Round,
@@ -184,15 +184,9 @@ impl Agent {
         let Some(args) = object.ok().filter(|raw| raw.get().starts_with('{')) else {
             return content;
         };
-        let AgentIdentity {
-            session,
-            agent,
-            epoch,
-        } = &self.identity;
-        let Counters { turn, request, .. } = self.counters;
         let call = Part::ToolCall {
             id: SUBMIT_OUTPUT.into(),
-            call_id: CallId::of(session, agent, *epoch, turn, request, content.len()),
+            call_id: self.call_id(content.len()),
             name: SUBMIT_OUTPUT.into(),
             args: args.to_owned(),
             invalid: None,

@@ -110,7 +110,7 @@ impl Agent {
                 return Some(self.start(call, effect, rows, step));
             }
             Decided::RunStarted => {
-                return Some(call.run(self.counters.ticket(), step.now, true, None));
+                return Some(self.run_call(call, true, step));
             }
             Decided::End { text, error } => (text, error),
             Decided::Denied { why } => (denied(Some(&why)), true),

@@ -129,7 +129,7 @@ async fn play(cluster: &mut DemoCluster) -> anyhow::Result<(Exit, Started)> {
         done.with_context(|| format!("the team was not done after {} s", PATIENCE.as_secs()))??;
     let report = Report::gather(cluster, &started.session_id, failure).await?;
     draw(&report.draw(Style::of_stdout()))?;
-    let worked = watched.exit(false) == Exit::Done && report.holds();
+    let worked = watched.exit() == Exit::Done && report.holds();
     Ok((if worked { Exit::Done } else { Exit::Failed }, started))
 }
 

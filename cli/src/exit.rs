@@ -1,6 +1,7 @@
 //! The exit codes: 0 for success, 1 for a failure, 2 for wrong usage or an invalid file, 3 if
 //! something was not found, 4 if NATS or the database is unreachable, 5 if agents wait for an answer,
-//! 6 if there is no answer in the shape that was asked for, 130 after an interrupt, and 143 after SIGTERM.
+//! 6 if there is no answer in the shape that was asked for, 130 after an interrupt, and 143 after
+//! SIGTERM.
 
 use std::{io, process::ExitCode};
 

@@ -160,7 +160,8 @@ impl Screen {
         let line = line::of(event, is_repeated, self.style, &self.names);
         pieces.extend(line.map(OutputPiece::Line));
         if let Event::TurnEnd(end) = event {
-            pieces.extend(line::output(end, self.style).map(OutputPiece::Line));
+            let lines = line::output(end, self.style);
+            pieces.extend(lines.into_iter().map(OutputPiece::Line));
         }
         if let Some(line) = self.summary.turn_line(envelope, event, self.style) {
             pieces.push(OutputPiece::Line(line));

@@ -212,7 +212,14 @@ impl RunArgs {
         if watched.ended.outcome == WatchOutcome::Waiting {
             warn(&left_open(&talk.name, &waits, link.is_alone()));
         }
-        Ok(watched.exit(self.output_schema.is_some()))
+        let exit = watched.exit();
+        // A node that does not know shapes ignores the one of the prompt.
+        let lacks_shape = self.output_schema.is_some() && watched.ended.output.is_none();
+        Ok(if exit == Exit::Done && lacks_shape {
+            Exit::Shapeless
+        } else {
+            exit
+        })
     }
 
     fn answer(

@@ -47,15 +47,14 @@ impl WatchResult {
         self.interrupts > 1
     }
 
-    /// Returns the exit code. `has_shape` says that the prompt asked for an answer in a shape.
-    pub fn exit(&self, has_shape: bool) -> Exit {
+    pub fn exit(&self) -> Exit {
         let exit = self.ended.outcome.exit();
         let is_invalid = self
             .ended
             .error
             .as_ref()
             .is_some_and(|error| error.code == OUTPUT_INVALID);
-        if is_invalid || (has_shape && exit == Exit::Done && self.ended.output.is_none()) {
+        if is_invalid {
             Exit::Shapeless
         } else if exit == Exit::Failed && self.interrupts > 0 {
             Exit::Interrupted
@@ -536,7 +535,7 @@ pub async fn follow_work(
 
 fn exit(work: &WatchedWork, watched: &WatchResult) -> Exit {
     match (work.prompt.is_some(), watched.ended.outcome) {
-        (true, _) | (false, WatchOutcome::Waiting) => watched.exit(false),
+        (true, _) | (false, WatchOutcome::Waiting) => watched.exit(),
         (false, _) if watched.interrupts > 0 => Exit::Interrupted,
         (false, _) => Exit::Done,
     }

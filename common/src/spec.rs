@@ -204,7 +204,7 @@ pub struct ClientTool {
 pub struct OutputSpec {
     /// A JSON Schema (2020-12) of at most 64 KiB whose root is of the type `object`.
     pub schema: Value,
-    /// What the object is called.
+    /// The name of the object, which the model reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }

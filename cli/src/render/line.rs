@@ -77,15 +77,12 @@ pub fn of(event: &Event, is_repeated: bool, style: Style, names: &AgentNames) ->
 }
 
 /// Returns the lines of the answer of a turn that has a shape.
-pub fn output(end: &TurnEnd, style: Style) -> impl Iterator<Item = Drawing> {
+pub fn output(end: &TurnEnd, style: Style) -> Vec<Drawing> {
     let value = end.output.as_deref().map(RawValue::get);
     let value = value.and_then(|text| serde_json::from_str::<Value>(text).ok());
     let text = value.map_or_else(String::new, |value| format!("{value:#}"));
-    let lines: Vec<Drawing> = text
-        .lines()
-        .map(|line| style.paint(Paint::Strong, line))
-        .collect();
-    lines.into_iter()
+    let lines = text.lines();
+    lines.map(|line| style.paint(Paint::Strong, line)).collect()
 }
 
 fn retried(retry: &Retry, is_repeated: bool) -> String {

@@ -105,15 +105,21 @@ pub struct FormatSchema {
 
 impl Format {
     /// Returns the shape of the answer. `param` is the parameter that has the format.
-    pub fn shape(self, param: &'static str) -> Result<Option<OutputSpec>, OpenAiError> {
-        match self.r#type.as_str() {
+    pub fn shape(
+        format: Option<Self>,
+        param: &'static str,
+    ) -> Result<Option<OutputSpec>, OpenAiError> {
+        let Some(format) = format else {
+            return Ok(None);
+        };
+        match format.r#type.as_str() {
             "text" => Ok(None),
             "json_object" => Ok(Some(OutputSpec {
                 schema: json!({ "type": "object" }),
                 name: None,
             })),
             "json_schema" => {
-                let FormatSchema { name, schema } = self.json_schema.unwrap_or(self.named);
+                let FormatSchema { name, schema } = format.json_schema.unwrap_or(format.named);
                 let schema = schema.ok_or_else(|| {
                     OpenAiError::parameter(param, "a `json_schema` has a `schema`")
                 })?;

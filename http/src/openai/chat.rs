@@ -201,10 +201,7 @@ impl ChatRequest {
             history: conversation.history,
             latest: conversation.latest,
             tools: tools(self.tools.unwrap_or_default())?,
-            output: match self.response_format {
-                Some(format) => format.shape("response_format")?,
-                None => None,
-            },
+            output: Format::shape(self.response_format, "response_format")?,
             target,
             until: turn::read_until(headers)?,
             origin: Origin {

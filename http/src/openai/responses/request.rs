@@ -90,10 +90,7 @@ impl ResponsesRequest {
         let instructions: Vec<String> = all.into_iter().flatten().collect();
         let (tools, mut warnings) = self.functions()?;
         let format = self.text.as_ref().and_then(|text| text.format.clone());
-        let output = match format {
-            Some(format) => format.shape("text.format")?,
-            None => None,
-        };
+        let output = Format::shape(format, "text.format")?;
         let set = self.further.iter();
         let set = set.filter(|(name, value)| {
             !value.is_null() && !matches!(name.as_str(), "top_logprobs" | "store")

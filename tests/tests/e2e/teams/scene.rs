@@ -66,17 +66,29 @@ impl Scene {
         members: &[Value],
         prompt: &str,
     ) -> Result<Self> {
+        let body = json!({ "dir": world.dir(), "members": members, "prompt": prompt });
+        Self::start_as(world, node, &body).await
+    }
+
+    /// Starts a session with this body of the request, on a node that runs.
+    pub async fn start_as(world: World, node: Node, body: &Value) -> Result<Self> {
         let recorder = world.record().await?;
-        let started = world
-            .caller
-            .start(&json!({ "dir": world.dir(), "members": members, "prompt": prompt }))
-            .await?;
+        let started = world.caller.start(body).await?;
         Ok(Self {
             world,
             node: Some(node),
             recorder,
             started,
         })
+    }
+
+    /// Kills the node and starts another.
+    pub async fn again(&mut self) -> Result<()> {
+        if let Some(mut node) = self.node.take() {
+            node.kill().await?;
+        }
+        self.node = Some(self.world.node().await?);
+        Ok(())
     }
 
     /// Waits for the end of the turn of the prompt in `started`, and returns the agent's answer.

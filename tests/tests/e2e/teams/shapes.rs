@@ -29,17 +29,10 @@ fn submit(args: Value) -> Reply {
 /// Starts a team whose first prompt has the shape.
 async fn start(world: World, members: &[Value]) -> Result<Scene> {
     let node = world.node().await?;
-    let recorder = world.record().await?;
     let body = json!({
         "dir": world.dir(), "members": members, "prompt": "go", "output": { "schema": schema() },
     });
-    let started = world.caller.start(&body).await?;
-    Ok(Scene {
-        world,
-        node: Some(node),
-        recorder,
-        started,
-    })
+    Scene::start_as(world, node, &body).await
 }
 
 /// Waits until the work of the first prompt is over.
@@ -62,14 +55,6 @@ async fn end_of_lead(scene: &Scene) -> Result<TurnEnd> {
     ends.last().context("no turn has ended")
 }
 
-async fn again(scene: &mut Scene) -> Result<()> {
-    if let Some(mut node) = scene.node.take() {
-        node.kill().await?;
-    }
-    scene.node = Some(scene.world.node().await?);
-    Ok(())
-}
-
 fn object(outcome: &Outcome) -> Option<&str> {
     outcome.output.as_deref().map(|output| output.get())
 }
@@ -89,7 +74,7 @@ async fn killed_after_the_answer(backend: Backend) -> Result<()> {
         (begun.exists() && !taken.is_empty()).then_some(())
     })
     .await?;
-    again(&mut scene).await?;
+    scene.again().await?;
     let outcome = outcome(&scene).await?;
     assert_eq!(
         (outcome.outcome, object(&outcome)),
@@ -126,7 +111,7 @@ async fn repairs_are_counted_over_the_death_of_a_node() -> Result<()> {
     let world = World::start(Backend::Sqlite, script).await?;
     let mut scene = start(world, &[lead(&[])]).await?;
     scene.is_asked("lead", "`sum` must be an integer").await?;
-    again(&mut scene).await?;
+    scene.again().await?;
     let outcome = outcome(&scene).await?;
     let error = outcome.error.as_ref().context("no error")?;
     assert_eq!(

@@ -15,15 +15,6 @@ use serde_json::json;
 
 use super::scene::{Scene, by, lead, member};
 
-/// Kills the node and starts another.
-async fn again(scene: &mut Scene) -> Result<()> {
-    if let Some(mut node) = scene.node.take() {
-        node.kill().await?;
-    }
-    scene.node = Some(scene.world.node().await?);
-    Ok(())
-}
-
 async fn a_question_in_the_middle(backend: Backend) -> Result<()> {
     let script = Script::new()
         .rounds(
@@ -40,7 +31,7 @@ async fn a_question_in_the_middle(backend: Backend) -> Result<()> {
     let world = World::start(backend, script).await?;
     let mut scene = Scene::start_on(world, &[lead(&[]), member("helper", &[])], "go").await?;
     scene.is_asked("helper", "how far?").await?;
-    again(&mut scene).await?;
+    scene.again().await?;
     assert_eq!(scene.answer().await?, "it says ten miles");
     let turns = |log: &[Event], of: InputKind| {
         let starts = log
@@ -95,7 +86,7 @@ async fn a_task_and_a_worker_are_found_and_not_created_again() -> Result<()> {
         scene.is_asked(name, text).await?;
     }
     let worker = scene.id("worker").await?;
-    again(&mut scene).await?;
+    scene.again().await?;
     scene.answer().await?;
     let idle = async || {
         let info = scene
