@@ -16,7 +16,7 @@ pub use self::{client::ClientError, commands::DecisionStream};
 pub use client::Client;
 pub use connect::ConnectOptions;
 pub use follow::{Follow, FollowEvent};
-pub use outcome::{AwaitedOutcome, READER_LATE};
+pub use outcome::{AnswerError, AwaitedOutcome, READER_LATE};
 pub use planck_bus as bus;
 pub use planck_common as protocol;
 pub use reader::Retracted;

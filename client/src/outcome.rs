@@ -6,11 +6,17 @@ use futures_util::{
     FutureExt as _,
     future::{BoxFuture, Fuse},
 };
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use planck_common::{
     InputId, SessionId,
-    command::{Outcome, Prompt, ReadOutcome, SessionVerb, WorkState},
+    command::{Outcome, Prompt, ReadEvents, ReadOutcome, SessionVerb, WorkState},
+    envelope::Envelope,
+    event::{Event, json},
+    spec::OutputSpec,
 };
 
 use super::{
@@ -147,6 +153,89 @@ impl Client {
         let accepted = self.prompt(session, prompt).await?;
         self.wait_for_outcome(&accepted.session_id, &accepted.prompt_id)
             .await
+    }
+
+    /// Does the same as [`run`](Self::run), and returns the answer as a value of a type. The type's
+    /// JSON Schema is the shape of the answer, so the type must be a struct or a map.
+    ///
+    /// ```no_run
+    /// #[derive(serde::Deserialize, schemars::JsonSchema)]
+    /// struct Rivers {
+    ///     names: Vec<String>,
+    /// }
+    ///
+    /// # async fn run(client: planck_client::Client) -> Result<(), planck_client::AnswerError> {
+    /// let rivers: Rivers = client.prompt_as("bold-oak", "Name three rivers.").await?;
+    /// println!("{}", rivers.names.join(", "));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn prompt_as<T: DeserializeOwned + JsonSchema>(
+        &self,
+        session: &str,
+        prompt: impl Into<Prompt>,
+    ) -> Result<T, AnswerError> {
+        let prompt = Prompt {
+            output: Some(OutputSpec {
+                schema: schemars::schema_for!(T).to_value(),
+                name: None,
+            }),
+            ..prompt.into()
+        };
+        let outcome = self.run(session, prompt).await?;
+        let output = match outcome.truncated {
+            true => self.output_in_log(session, &outcome).await?,
+            false => outcome.output.clone(),
+        };
+        match output {
+            Some(output) => serde_json::from_str(output.get()).map_err(AnswerError::Type),
+            None => Err(AnswerError::Absent(Box::new(outcome))),
+        }
+    }
+
+    /// Returns the whole answer whose strings are cut in an outcome, or `None` if it is too large for
+    /// one message in the log's reply too.
+    async fn output_in_log(
+        &self,
+        session: &str,
+        outcome: &Outcome,
+    ) -> Result<Option<Box<RawValue>>, ClientError> {
+        let read = ReadEvents {
+            from: outcome.seq,
+            limit: Some(1),
+            agent: None,
+        };
+        let page = self.events(session, &read).await?;
+        let event = page.events.first();
+        let event = event.and_then(|event| serde_json::from_str::<Envelope>(event.get()).ok());
+        let event = event.filter(|event| !event.truncated);
+        match event.as_ref().and_then(Envelope::event) {
+            Some(Ok(Event::TurnEnd(end))) => Ok(end.output),
+            Some(_) | None => Ok(None),
+        }
+    }
+}
+
+/// Why there is no answer of a type.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    /// The prompt could not be sent, or its outcome could not be read.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The work ended without an answer in the shape, or waits for an answer from outside.
+    #[error("no answer in the shape of the type: {}", why(.0))]
+    Absent(Box<Outcome>),
+    /// The type does not read what its own schema allows.
+    #[error("the answer satisfies the schema of the type, but the type cannot read it: {0}")]
+    Type(serde_json::Error),
+}
+
+fn why(outcome: &Outcome) -> String {
+    match (&outcome.error, outcome.outcome) {
+        (Some(error), _) => error.reason.clone(),
+        (None, _) if outcome.truncated => "it is too large for one message".to_owned(),
+        (None, Some(how)) => format!("the work ended with the outcome {}", json(&how)),
+        (None, None) => "the work waits for an answer from outside".to_owned(),
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Client, ClientError, FollowEvent};
+use super::{AnswerError, Client, ClientError, FollowEvent};
 use planck_bus::{
     Bus, BusError, CommandHandler, Delivery, MemoryBus, MemoryHub, Published, ServiceGuard,
 };
@@ -338,4 +338,89 @@ async fn published_events_come_after_the_log_in_their_order() {
         seen,
         ["turn_start", "tool_progress", "message", "caught up"]
     );
+}
+
+#[derive(Debug, PartialEq, serde::Deserialize, schemars::JsonSchema)]
+struct Sum {
+    sum: u32,
+    steps: Option<Vec<Sum>>,
+}
+
+/// Returns the reply with the outcome of work that is over.
+fn over(fields: Value) -> Result<String, BusError> {
+    let mut outcome =
+        json!({"agent_id": "a", "state": "over", "outcome": "completed", "seq": 9, "head": 9});
+    let all = outcome.as_object_mut().unwrap();
+    all.extend(fields.as_object().unwrap().clone());
+    Ok(json!({"v": 1, "ok": outcome}).to_string())
+}
+
+async fn sum(
+    replies: impl IntoIterator<Item = Result<String, BusError>>,
+) -> (Result<Sum, AnswerError>, Vec<(String, Value)>) {
+    let (client, bus) = client(std::iter::once(accepted()).chain(replies));
+    let answer = client.prompt_as("s", "Add.").await;
+    let asked = bus.asked.lock().unwrap().clone();
+    (answer, asked)
+}
+
+#[tokio::test(start_paused = true)]
+async fn answer_is_a_value_of_the_type_whose_schema_the_prompt_has() {
+    let value = json!({"sum": 5, "steps": [{"sum": 2}]});
+    let (answer, asked) = sum([over(json!({ "output": value }))]).await;
+    let step = Sum {
+        sum: 2,
+        steps: None,
+    };
+    let expected = Sum {
+        sum: 5,
+        steps: Some(vec![step]),
+    };
+    assert_eq!(answer.unwrap(), expected);
+    let schema = &asked[0].1["output"]["schema"];
+    assert_eq!(
+        (&schema["type"], &schema["required"]),
+        (&json!("object"), &json!(["sum"]))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn absent_answer_has_the_outcome_and_says_why() {
+    let error =
+        json!({"reason": "no sum", "code": "output_invalid", "retryable": false, "inputs": []});
+    for (fields, expected) in [
+        (json!({"outcome": "error", "error": error}), "no sum"),
+        (json!({"outcome": "aborted"}), "\"aborted\""),
+        (json!({"state": "waiting", "outcome": null}), "from outside"),
+    ] {
+        let (answer, _) = sum([over(fields.clone())]).await;
+        let error = answer.unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+        assert!(
+            matches!(error, AnswerError::Absent(_)),
+            "{fields}: {error:?}"
+        );
+    }
+    let (answer, _) = sum([over(json!({"output": {"sum": -1}}))]).await;
+    assert!(matches!(answer, Err(AnswerError::Type(_))), "{answer:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn answer_that_was_cut_is_read_from_the_log() {
+    let cut = || over(json!({"truncated": true, "output": {"sum": 1}}));
+    let log = |is_cut: bool| {
+        let usage = json!({"input_tokens": 1, "output_tokens": 1, "cost_usd": 0.0});
+        let end = json!({"outcome": "completed", "message": null, "usage": usage, "inputs": [], "output": {"sum": 5}});
+        let event = json!({
+            "v": 1, "type": "turn_end", "agent_id": "a", "session_id": "s", "team_id": "t", "node_id": "n",
+            "epoch": 1, "seq": 9, "prev": 8, "turn": 1, "request": 1, "at": "2026-11-27T12:00:00Z",
+            "truncated": is_cut, "data": end,
+        });
+        Ok(json!({"v": 1, "ok": {"events": [event], "next": 10, "head": 9}}).to_string())
+    };
+    let (answer, asked) = sum([cut(), log(false)]).await;
+    assert_eq!(answer.unwrap().sum, 5);
+    assert_eq!(asked[2].1["from"], 9);
+    let (answer, _) = sum([cut(), log(true)]).await;
+    assert!(matches!(answer, Err(AnswerError::Absent(_))), "{answer:?}");
 }

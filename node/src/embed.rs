@@ -6,7 +6,7 @@ mod scripted;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use planck_client::{Client, ClientError, Follow};
+use planck_client::{AnswerError, Client, ClientError, Follow};
 use planck_common::{
     AgentId, NodeId, SessionId,
     command::{Accepted, Outcome, Prompt, Start, Started},
@@ -14,6 +14,8 @@ use planck_common::{
 };
 use planck_sidecar::local::{LocalCall, LocalTool};
 use planck_toolbox::{BadTool, CallProgress, Invocation, Tool, ToolOutcome};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tempfile::TempDir;
 
@@ -365,6 +367,42 @@ impl Session {
     /// Returns the same errors as [`Client::run`].
     pub async fn run(&self, prompt: impl Into<Prompt>) -> Result<Outcome, ClientError> {
         self.client.run(self.id(), prompt).await
+    }
+
+    /// Does the same as [`run`](Self::run), and returns the answer as a value of a type. The type's
+    /// JSON Schema is the shape of the answer, so the type must be a struct or a map.
+    ///
+    /// ```
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use planck_node::{Agent, Runtime, ScriptedModel};
+    ///
+    /// #[derive(serde::Deserialize, schemars::JsonSchema)]
+    /// struct Rivers {
+    ///     names: Vec<String>,
+    /// }
+    ///
+    /// let answer = serde_json::json!({"names": ["Rhine", "Elbe"]});
+    /// let runtime = Runtime::builder()
+    ///     .scripted_model(ScriptedModel::new().call("submit_output", answer))
+    ///     .start()
+    ///     .await?;
+    /// let session = runtime.start(Agent::new("geographer")).await?;
+    /// let rivers: Rivers = session.prompt_as("Name two rivers.").await?;
+    /// assert_eq!(rivers.names, ["Rhine", "Elbe"]);
+    /// runtime.shut_down().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`Client::prompt_as`].
+    pub async fn prompt_as<T: DeserializeOwned + JsonSchema>(
+        &self,
+        prompt: impl Into<Prompt>,
+    ) -> Result<T, AnswerError> {
+        self.client.prompt_as(self.id(), prompt).await
     }
 
     /// Follows the events of all agents of the session, from the first one on. While replies are

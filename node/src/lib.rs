@@ -55,7 +55,7 @@ use planck_common::server_clock;
 
 pub use embed::{Agent, Runtime, RuntimeBuilder, RuntimeError, ScriptedModel, Session};
 pub use planck_client::{
-    Client, ClientError, Follow, FollowEvent,
+    AnswerError, Client, ClientError, Follow, FollowEvent,
     protocol::{self, event::Event},
     turn,
 };

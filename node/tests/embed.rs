@@ -9,8 +9,8 @@
 use std::{convert::Infallible, time::Duration};
 
 use planck_node::{
-    Agent, Client, Event, Follow, FollowEvent, Runtime, RuntimeBuilder, RuntimeError,
-    ScriptedModel, Session, Tool, ToolContext,
+    Agent, AnswerError, Client, ClientError, Event, Follow, FollowEvent, Runtime, RuntimeBuilder,
+    RuntimeError, ScriptedModel, Session, Tool, ToolContext,
     protocol::{SessionId, command::SessionState, event::ToolEnd, spec::Member},
 };
 use serde_json::json;
@@ -114,6 +114,54 @@ fn page_shows_the_example() {
     assert!(read("docs/embedding.md").contains(&format!("```rust\n{program}```")));
     let lines = program.lines().filter(|line| !line.trim().is_empty());
     assert!(lines.count() < 30);
+}
+
+#[derive(Debug, PartialEq, serde::Deserialize, schemars::JsonSchema)]
+struct Part {
+    name: String,
+    kind: Kind,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, PartialEq, serde::Deserialize, schemars::JsonSchema)]
+enum Kind {
+    Frame,
+    Wheel { inches: u8 },
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answer_is_a_value_of_a_type_or_an_error() {
+    let wheel = json!({"name": "front", "kind": {"Wheel": {"inches": 28}}, "parts": []});
+    let model = ScriptedModel::new()
+        .call("submit_output", json!({"name": "bicycle"}))
+        .call(
+            "submit_output",
+            json!({"name": "bicycle", "kind": "Frame", "parts": [wheel]}),
+        )
+        .text("A bicycle.")
+        .text("As I said.");
+    let (runtime, session) = started(model).await;
+    let part: Part = session.prompt_as("Describe a bicycle.").await.unwrap();
+    assert_eq!((part.name.as_str(), part.kind), ("bicycle", Kind::Frame));
+    let wheel = Part {
+        name: "front".into(),
+        kind: Kind::Wheel { inches: 28 },
+        parts: Vec::new(),
+    };
+    assert_eq!(part.parts, [wheel]);
+
+    let absent = session.prompt_as::<Part>("Again.").await.unwrap_err();
+    let code = match &absent {
+        AnswerError::Absent(outcome) => outcome.error.as_ref().map(|error| error.code.as_str()),
+        other => panic!("{other}"),
+    };
+    assert_eq!(code, Some("output_invalid"), "{absent}");
+    let no_object = session.prompt_as::<Vec<Part>>("Again.").await.unwrap_err();
+    assert!(
+        matches!(&no_object, AnswerError::Client(ClientError::Refused(why)) if why.message.contains("object")),
+        "{no_object}"
+    );
+    runtime.shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -406,8 +406,8 @@ bodies! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[cfg_attr(feature = "schema", schemars(with = "Option<Map<String, Value>>"))]
         output: Option<Box<RawValue>>,
-        /// Whether `message` was cut, because the reply would exceed the server's limit. The event
-        /// `seq` has the whole text.
+        /// Whether the strings of `message` and `output` were cut, because the reply would exceed the
+        /// server's limit. The event `seq` has the whole answer.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         truncated: bool,
         /// The number of the event that ended the turn with the answer or, without an answer, the
