@@ -6,7 +6,7 @@ use planck_common::{
     AgentId, InputId, Seq,
     command::AgentState,
     envelope::EventPlace,
-    event::{Event, EventKind, json},
+    event::{Event, EventKind, OutputDue, json},
     message::MessageBody,
     usage::Usage,
 };
@@ -44,8 +44,8 @@ pub(super) enum OnCommit {
     Settle,
     /// The agent has no turn any more, and decides what to do next.
     Close,
-    /// A turn with these inputs is open.
-    Open(Vec<NewInput>),
+    /// A turn with these inputs is open, and answers in this shape.
+    Open(Vec<NewInput>, Option<OutputDue>),
     /// These inputs are in the running turn.
     Join(Vec<NewInput>),
     /// This input was refused.
@@ -243,7 +243,7 @@ impl Agent {
                 self.transcript.settle(&ids);
                 self.settle_down(step);
             }
-            OnCommit::Open(inputs) => self.opened(inputs, messages, &ids, step),
+            OnCommit::Open(inputs, output) => self.opened(inputs, output, messages, &ids, step),
             OnCommit::Join(inputs) => self.joined(inputs, messages, &ids, step),
             OnCommit::Refuse(input) => step.settled(waiting_for(&[input])),
             OnCommit::Summarise { tokens } => {
@@ -263,7 +263,7 @@ impl Agent {
             return;
         };
         match on_commit {
-            OnCommit::Open(inputs) => {
+            OnCommit::Open(inputs, _) => {
                 self.inbox.put_back(inputs, gone);
                 self.settle_down(step);
             }

@@ -7,8 +7,8 @@ use planck_common::{
     command::{AgentState, InputMode},
     envelope::EventPlace,
     event::{
-        Checkpoint, Event, InputKind, MessageQueued, TurnEnd, TurnError, TurnInput, TurnOutcome,
-        TurnStart, Warning, json,
+        Checkpoint, Event, InputKind, MessageQueued, OutputDue, TurnEnd, TurnError, TurnInput,
+        TurnOutcome, TurnStart, Warning, json,
     },
     message::{MessageBody, MessageRole, Part},
 };
@@ -111,10 +111,11 @@ impl Agent {
             at: step.now,
         });
         let listed = inputs.iter().map(speech::turn_input).collect();
+        let output = self.output_of(&inputs);
         rows.event(&Event::TurnStart(TurnStart {
             index: turn,
             inputs: listed,
-            output: self.output_of(&inputs),
+            output: output.clone(),
         }));
         if inputs.iter().any(|input| input.fresh) {
             rows.event(&Event::Checkpoint(Checkpoint {
@@ -125,12 +126,14 @@ impl Agent {
         inputs
             .iter()
             .for_each(|input| rows.mark(&input.id, Change::Consumed { turn }));
-        self.save_then(rows, AgentState::Streaming, OnCommit::Open(inputs), step);
+        let opening = OnCommit::Open(inputs, output);
+        self.save_then(rows, AgentState::Streaming, opening, step);
     }
 
     pub(super) fn opened(
         &mut self,
         inputs: Vec<NewInput>,
+        output: Option<OutputDue>,
         messages: Vec<(usize, Arc<MessageBody>)>,
         ids: &[Seq],
         step: &mut StepEffects,
@@ -142,7 +145,7 @@ impl Agent {
         }
         self.show(messages, ids);
         let mut turn = Turn::new(inputs.iter().map(speech::turn_input).collect(), step.now);
-        turn.output = self.output_of(&inputs).map(TurnOutput::new);
+        turn.output = output.map(TurnOutput::new);
         self.deferred.output = None;
         self.offer(&turn);
         step.act(Effect::Turn { open: true });

@@ -9,7 +9,6 @@ use planck_client::{Client, ClientError};
 use planck_common::{
     AgentId, InputId, SessionId, SessionName,
     command::{AgentRow, ChangeModel, ListSessions, Prompt, SessionInfo, SessionRow, Start},
-    json_schema,
     message::Part,
     reply::Code,
     spec::{AgentRole, Member, ModelRef, OutputSpec},
@@ -21,7 +20,7 @@ use planck_node::{
     team::{self, KnownModels, TemplateFile, template::Mistakes},
 };
 use planck_providers::Preset;
-use planck_toolbox::{project::SourcePart, schema::check_output};
+use planck_toolbox::{project::SourcePart, schema::CompiledSchema};
 
 use crate::{
     connect::ConnectedClient,
@@ -379,12 +378,10 @@ pub struct PromptedSession {
 pub fn shape_in(file: &Path) -> Result<OutputSpec, UsageError> {
     let fault = |why: String| UsageError(format!("{}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|why| fault(why.to_string()))?;
-    let (schema, _) = json_schema::parse(&text).map_err(|why| fault(why.to_string()))?;
-    let output = OutputSpec { schema, name: None };
-    match check_output(&output) {
-        Ok(()) => Ok(output),
-        Err((_, why)) => Err(fault(why)),
-    }
+    // The limit of a schema is that of its text, so the text is checked before it is parsed.
+    CompiledSchema::compile(&text).map_err(fault)?;
+    let schema = serde_json::from_str(&text).map_err(|why| fault(why.to_string()))?;
+    Ok(OutputSpec { schema, name: None })
 }
 
 impl PromptedSession {
