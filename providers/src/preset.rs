@@ -5,7 +5,7 @@
 //! answers.
 
 use super::wire::{
-    AddressStyle, CallIdForm, Limit, Quirks, ReasoningReturn, ThinkingRequest, WireKind,
+    AddressStyle, CallIdForm, Limit, Quirks, ReasoningReturn, ThinkingRequest, ToolDemand, WireKind,
 };
 
 /// A provider that Planck knows by name.
@@ -48,6 +48,7 @@ const PLAIN: Quirks = Quirks {
     thinking: ThinkingRequest::Effort,
     limit: Limit::ByModel,
     call_ids: CallIdForm::Any,
+    demand: ToolDemand::Named,
     addresses: AddressStyle::Plain,
 };
 const SERVER: Quirks = Quirks {
@@ -125,6 +126,10 @@ pub const PRESETS: &[Preset] = &[
         name: "llama_cpp",
         base_url: Some("http://127.0.0.1:8080"),
         assumed: true,
+        quirks: Quirks {
+            demand: ToolDemand::Required,
+            ..SERVER
+        },
         ..LOCAL
     },
     Preset {
@@ -150,6 +155,7 @@ pub const PRESETS: &[Preset] = &[
         base_url: Some("https://api.deepseek.com/v1"),
         quirks: Quirks {
             thinking: ThinkingRequest::Switch,
+            demand: ToolDemand::Never,
             ..CLOUD.quirks
         },
         ..CLOUD
@@ -176,7 +182,10 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "lm_studio",
         base_url: Some("http://127.0.0.1:1234/v1"),
-        quirks: CLOUD.quirks,
+        quirks: Quirks {
+            demand: ToolDemand::Required,
+            ..CLOUD.quirks
+        },
         ..LOCAL
     },
     Preset {
@@ -195,6 +204,7 @@ pub const PRESETS: &[Preset] = &[
         base_url: Some("https://api.moonshot.ai/v1"),
         quirks: Quirks {
             thinking: ThinkingRequest::Switch,
+            demand: ToolDemand::Never,
             ..CLOUD.quirks
         },
         ..CLOUD
@@ -239,6 +249,7 @@ pub const PRESETS: &[Preset] = &[
         base_url: Some("https://api.z.ai/api/paas/v4"),
         quirks: Quirks {
             thinking: ThinkingRequest::Switch,
+            demand: ToolDemand::Never,
             ..CLOUD.quirks
         },
         ..CLOUD

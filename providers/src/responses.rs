@@ -25,7 +25,7 @@ use crate::{
     },
     frames::Sse,
     openai::{ChatCompletions, completions, effort},
-    wire::{AddressStyle, WireFormat, WireTarget, below, seal, unseal},
+    wire::{AddressStyle, ToolDemand, WireFormat, WireTarget, below, seal, unseal},
 };
 
 #[derive(Debug)]
@@ -88,6 +88,7 @@ struct InputItems {
     /// Whether the model reasons. If the model does not reason, the reasoning of other models is
     /// left out.
     reasons: bool,
+    demand: ToolDemand,
     label: String,
 }
 
@@ -100,6 +101,7 @@ impl InputItems {
             ids: CallIds::new(IdRule::Words { most: 64 }),
             images: entry.images,
             reasons: reasons(entry),
+            demand: target.quirks.demand,
             label: label(target),
         }
     }
@@ -205,12 +207,9 @@ impl Encoder for InputItems {
             out.extend_from_slice(GO_ON);
         }
         out.extend_from_slice(b"]}");
-        if let Some(name) = demanded {
-            add_member(
-                &mut out,
-                "tool_choice",
-                &json!({"type": "function", "name": name}),
-            );
+        let named = |name| json!({"type": "function", "name": name});
+        if let Some(choice) = demanded.and_then(|name| self.demand.choice(named(name))) {
+            add_member(&mut out, "tool_choice", &choice);
         }
         out.into()
     }

@@ -6,6 +6,7 @@ use reqwest::{
     Url,
     header::{HeaderMap, HeaderName},
 };
+use serde_json::Value;
 
 use crate::{
     Encoder, RequestHead, anthropic::Anthropic, catalogue::ModelFacts, decode::Decoder,
@@ -109,6 +110,7 @@ pub struct Quirks {
     pub thinking: ThinkingRequest,
     pub limit: Limit,
     pub call_ids: CallIdForm,
+    pub demand: ToolDemand,
     pub addresses: AddressStyle,
 }
 
@@ -154,6 +156,30 @@ pub enum CallIdForm {
     Any,
     /// Exactly nine letters and digits, as Mistral requires.
     Nine,
+}
+
+/// How a request on OpenAI's wires demands that the model calls a certain tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ToolDemand {
+    /// `tool_choice` names the tool.
+    #[default]
+    Named,
+    /// `tool_choice` is `required`, which every tool satisfies, because the server takes only words.
+    Required,
+    /// The request demands nothing. The server refuses a demand, at least while the model thinks.
+    Never,
+}
+
+impl ToolDemand {
+    /// Returns the `tool_choice` of a request, if there is one. `named` is the wire's form of a choice
+    /// that names the tool.
+    pub fn choice(self, named: Value) -> Option<Value> {
+        match self {
+            Self::Named => Some(named),
+            Self::Required => Some("required".into()),
+            Self::Never => None,
+        }
+    }
 }
 
 /// How the addresses of a server are built.

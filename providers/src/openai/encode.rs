@@ -16,7 +16,7 @@ use crate::{
         EncodedFunction, NOTHING, Opts, Speaker, add_member, cannot_show, data_url, file_text,
         is_blank, legal_name, media_url, named_text, put, put_open, result_text, side_of,
     },
-    wire::{CallIdForm, Quirks, ReasoningReturn, WireTarget, unseal},
+    wire::{CallIdForm, Quirks, ReasoningReturn, ToolDemand, WireTarget, unseal},
 };
 
 /// A message of the assistant between tool results and the user's next message. Many chat templates
@@ -42,6 +42,7 @@ pub struct CompletionMessages {
     ids: CallIds,
     images: bool,
     reasons: bool,
+    demand: ToolDemand,
     label: String,
 }
 
@@ -61,6 +62,7 @@ impl CompletionMessages {
             ids: CallIds::new(form),
             images: entry.images,
             reasons: target.quirks.reasoning == ReasoningReturn::AsItCame,
+            demand: target.quirks.demand,
             label: target.label.clone(),
         }
     }
@@ -192,8 +194,8 @@ impl Encoder for CompletionMessages {
             user.put(&mut out);
         }
         out.extend_from_slice(b"]}");
-        if let Some(name) = demanded {
-            let choice = json!({"type": "function", "function": {"name": name}});
+        let named = |name| json!({"type": "function", "function": {"name": name}});
+        if let Some(choice) = demanded.and_then(|name| self.demand.choice(named(name))) {
             add_member(&mut out, "tool_choice", &choice);
         }
         out.into()

@@ -416,3 +416,35 @@ fn call_ids_are_unique_and_in_the_form_of_the_server() {
         assert_eq!(nine, preset == "mistral", "{preset}: {calls:?}");
     }
 }
+
+#[test]
+fn a_demanded_call_has_the_form_that_the_server_takes() {
+    let choice = |endpoint: &TestEndpoint| {
+        let mut encoder = endpoint.encoder(head("m", json!({})));
+        encoder.push(&user("go"));
+        let request: Value = serde_json::from_slice(&encoder.request(Some("read")).body).unwrap();
+        request["tool_choice"].clone()
+    };
+    let named = json!({"type": "function", "function": {"name": "read"}});
+    for (preset, expected) in [
+        ("openai", named.clone()),
+        ("vllm", named),
+        ("llama_cpp", "required".into()),
+        ("lm_studio", "required".into()),
+        ("deepseek", Value::Null),
+        ("moonshot", Value::Null),
+        ("zai", Value::Null),
+    ] {
+        assert_eq!(choice(&TestEndpoint::by(preset)), expected, "{preset}");
+    }
+    for (preset, expected) in [
+        ("openai", json!({"type": "function", "name": "read"})),
+        ("llama_cpp", "required".into()),
+    ] {
+        let endpoint = TestEndpoint {
+            wire: WireKind::Responses.wire(),
+            ..TestEndpoint::by(preset)
+        };
+        assert_eq!(choice(&endpoint), expected, "{preset}");
+    }
+}
