@@ -65,7 +65,8 @@ pub struct MessageMetadata {
     /// Whether the reply was cut off by an abort or a failure. The content is what had arrived.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub interrupted: bool,
-    /// The inputs from which this message was made.
+    /// The inputs from which this message was made. The runtime wrote a message of the role `user`
+    /// that has none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<InputId>,
     /// For an agent's message: the agent that sent it.

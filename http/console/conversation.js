@@ -9,6 +9,7 @@ import { useAction } from "./live.js";
 import { Markdown } from "./markdown.js";
 import { ProblemNote } from "./parts.js";
 import { ToolCall } from "./tool.js";
+import { Tree } from "./tree.js";
 
 /** How many items are shown at first, and how many more each step shows. */
 const WINDOW = 120;
@@ -119,6 +120,8 @@ export const Item = memo(function Item({ item, name, index, session, onRewind, o
     custom: () => html`<${CustomMessage} item=${item} name=${name} />`,
     assistant: () => html`<${Who} name=${name} at=${item.at} />
       <${Parts} parts=${item.parts} />${item.isPartial && html`<p class="muted">This reply was interrupted.</p>`}`,
+    output: () => html`<header class="by"><span class="who">${name}</span><span class="muted">answers in ${item.shape ? `the shape ${item.shape}` : "a shape"}</span><time datetime=${item.at}>${clock(item.at)}</time></header>
+      <div class="tree"><${Tree} name=${item.shape ?? "answer"} value=${item.value} /></div>`,
     tool: () => html`<${ToolCall} item=${item} session=${session} isOpen=${openTools} canAnswer=${canAnswer} />`,
     notice: () => html`<p class=${`notice ${item.tone}`}>${!item.isOfSession && html`<span class="who">${name}</span> `}${item.text}</p>
       ${canRetry && html`<${Retry} agent=${item.agent} />`}`,
@@ -146,9 +149,12 @@ function UserMessage({ item, onRewind, to }) {
 /** What an agent does with a message to another one. The words of the protocol stand in the head of the message. */
 const DOES = { question: "asks", task: "gives a task to", response: "answers", note: "tells" };
 
+/** What a message is that no person and no agent sent. */
+const NOTES = { summary: "Summary of earlier messages", runtime: "Message of the runtime" };
+
 function CustomMessage({ item, name }) {
   if (item.custom !== "agent_message") {
-    return html`<details class="custom-message"><summary>${item.custom === "summary" ? "Summary of earlier messages" : text(item.custom)}</summary><${Parts} parts=${item.parts} /></details>`;
+    return html`<details class="custom-message"><summary>${NOTES[item.custom] ?? text(item.custom)}</summary><${Parts} parts=${item.parts} /></details>`;
   }
   const { kind, parts } = withoutHead(item.parts);
   return html`<header class="by"><span class="who person">${item.from?.name ?? "Another agent"}</span><span class="muted">${DOES[kind] ?? "to"}</span><span class="who">${name}</span><time datetime=${item.at}>${clock(item.at)}</time></header>

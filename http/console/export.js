@@ -50,6 +50,7 @@ const WRITTEN = {
   user: (item, name) => `## ${item.by ?? "You"} to ${name(item.agent)}\n\n${texts(item.parts)}`,
   custom: (item, name) => `## ${item.from?.name ?? item.custom} to ${name(item.agent)}\n\n${texts(item.parts)}`,
   assistant: (item, name) => `## ${name(item.agent)}\n\n${texts(item.parts)}`,
+  output: (item, name) => `## ${name(item.agent)} answers in ${item.shape ? `the shape ${item.shape}` : "a shape"}\n\n${fenced(text(item.value), "json")}`,
   notice: (item, name) => `*${item.isOfSession ? "" : `${name(item.agent)}: `}${text(item.text).replace(/\s+/g, " ")}*`,
   tool: (item, name) => {
     const took = item.durationMs === undefined ? "" : `, ${duration(item.durationMs)}`;

@@ -52,6 +52,8 @@ function newAgent(id, index) {
     node: undefined,
     epoch: 0,
     model: undefined,
+    /** The name of the shape in which the turn answers, if it has one. */
+    shape: undefined,
     contextTokens: 0,
     cost: 0,
     tokens: 0,
@@ -94,11 +96,15 @@ const HANDLERS = {
   },
   turn_start(state, agent, data) {
     begin(agent, "working");
+    agent.shape = data.output?.shape?.name;
     for (const input of data.inputs) state.inputs.add(input.id);
   },
   turn_end(state, agent, data, event) {
     begin(agent, "idle");
     for (const id of data.inputs) state.inputs.add(id);
+    if (data.output) {
+      push(state, { key: `o${event.seq}`, kind: "output", seq: event.seq, agent: event.agent_id, at: event.at, shape: agent.shape, value: data.output });
+    }
     if (data.refused) notice(state, event, "warn", "The model refused to answer, or a filter of its provider stopped the answer");
     if (data.outcome === "completed") return;
     const limit = data.limit ? ` (${data.limit})` : "";
@@ -251,8 +257,9 @@ function message(state, event, message) {
     case "tool_result":
       return message.content.forEach((part) => result(state, event, part));
     case "user":
-      for (const id of message.metadata?.inputs ?? []) state.inputs.add(id);
-      return push(state, { ...base, key: `m${base.seq}`, kind: "user", by: message.metadata?.by, parts: message.content });
+      if (!message.metadata?.inputs?.length) return push(state, { ...base, key: `m${base.seq}`, kind: "custom", custom: "runtime", parts: message.content });
+      for (const id of message.metadata.inputs) state.inputs.add(id);
+      return push(state, { ...base, key: `m${base.seq}`, kind: "user", by: message.metadata.by, parts: message.content });
     default:
       for (const id of message.metadata?.inputs ?? []) state.inputs.add(id);
       return push(state, {

@@ -72,6 +72,7 @@ const FILES: &[ConsoleFile] = files! {
     "/console/theme.js" JS "theme.js",
     "/console/timeline.js" JS "timeline.js",
     "/console/tool.js" JS "tool.js",
+    "/console/tree.js" JS "tree.js",
     "/console/visible.js" JS "visible.js",
     "/console/waits.js" JS "waits.js",
     "/console/vendor/hooks.js" JS "vendor/hooks.js",

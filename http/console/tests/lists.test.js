@@ -37,16 +37,18 @@ test("sessions are sorted, those of unknown cost last", () => {
 test("a log becomes Markdown that no text of it can break", () => {
   let seq = 0;
   const event = (type, data, more = {}) => ({ type, seq: ++seq, agent_id: "a", at: "2026-01-01T12:00:00.000Z", data, ...more });
-  const message = (role, content, more) => event("message", { message: { role, content, metadata: {} } }, more);
+  const message = (role, content, more) => event("message", { message: { role, content, metadata: role === "user" ? { inputs: ["p"] } : {} } }, more);
   const text = markdownOf({ name: "oak", agents: [{ id: "a", name: "ann", type: "agent", state: "idle" }] }, [
     event("session_started", { name: "oak" }),
     message("user", [{ type: "text", text: "one" }]),
     message("user", [{ type: "text", text: "hidden" }], { hidden_by: 9 }),
     message("assistant", [{ type: "thinking", text: "hm\nhm" }, { type: "text", text: "two" }, { type: "tool_call", call_id: "c", name: "read", args: { path: "x" } }]),
     event("tool_end", { call_id: "c", name: "read", result: "```\n# no heading", error: false, duration_ms: 4 }),
+    event("turn_end", { outcome: "completed", inputs: [], output: { n: 1 } }),
   ]);
   assert.equal(text, "# oak\n\n*Session oak started*\n\n## You to ann\n\none\n\n## ann\n\n> hm\n> hm\n\ntwo\n\n"
-    + '### ann calls `read` (done, 4 ms)\n\n```json\n{\n  "path": "x"\n}\n```\n\n````\n```\n# no heading\n````\n');
+    + '### ann calls `read` (done, 4 ms)\n\n```json\n{\n  "path": "x"\n}\n```\n\n````\n```\n# no heading\n````\n\n'
+    + '## ann answers in a shape\n\n```json\n{\n  "n": 1\n}\n```\n');
 });
 
 test("what the protocol tells the model about a message is not shown", () => {

@@ -6,7 +6,7 @@ let seq = 0;
 const event = (type, data, more = {}) => ({ type, agent_id: "a", epoch: 1, turn: 1, request: 1, at: "2026-01-01T12:00:00.000Z", node_id: "n1", data, ...more });
 const durable = (type, data, more) => event(type, data, { seq: ++seq, ...more });
 const delta = (text, offset, more) => event("text_delta", { text, part: 0, offset }, more);
-const message = (role, content, more = {}) => durable("message", { message: { role, content, metadata: {}, ...more } });
+const message = (role, content, more = {}) => durable("message", { message: { role, content, metadata: role === "user" ? { inputs: ["p"] } : {}, ...more } });
 const after = (...events) => events.reduce(apply, emptyState());
 const fresh = (body) => () => {
   seq = 0;
@@ -86,10 +86,24 @@ test("wait with an id of its own is shown at its call", fresh(() => {
 }));
 
 test("prompt and abort name who sent them", fresh(() => {
-  const prompt = message("user", [{ type: "text", text: "one" }], { metadata: { by: "ann" } });
+  const prompt = message("user", [{ type: "text", text: "one" }], { metadata: { inputs: ["p"], by: "ann" } });
   const state = after(prompt, durable("turn_end", { outcome: "aborted", reason: "by bob", inputs: [] }));
   assert.equal(state.items[0].by, "ann");
   assert.equal(state.items[1].text, "Turn aborted: by bob");
+}));
+
+test("answer in a shape is an item with the name of the shape", fresh(() => {
+  const start = durable("turn_start", { inputs: [], output: { shape: { name: "rivers", schema: { type: "object" } } } });
+  const end = (more) => durable("turn_end", { outcome: "completed", inputs: [], ...more });
+  const state = after(start, end({ output: { rivers: ["Rhine"] } }), durable("turn_start", { inputs: [] }), end({}));
+  assert.deepEqual(state.items.map(({ kind, shape, value }) => ({ kind, shape, value })), [{ kind: "output", shape: "rivers", value: { rivers: ["Rhine"] } }]);
+  const later = after(end({ output: {} }));
+  assert.equal(later.items[0].shape, undefined, "the start of the turn is not loaded");
+}));
+
+test("message of the runtime is not one of a person", fresh(() => {
+  const state = after(message("user", [{ type: "text", text: "one" }]), message("user", [{ type: "text", text: "Call submit_output now." }], { metadata: {} }));
+  assert.deepEqual(state.items.map(({ kind, custom }) => [kind, custom]), [["user", undefined], ["custom", "runtime"]]);
 }));
 
 test("rewind hides messages and keeps the places of earlier calls", fresh(() => {

@@ -191,6 +191,42 @@ export function agent_shows_what_its_model_gets({ address }) {
   });
 }
 
+export function answer_in_a_shape_is_a_tree_and_the_demand_is_no_prompt({ address }) {
+  return withBrowser(async (context) => {
+    const page = await open(context, address);
+    const output = { name: "rivers", schema: { type: "object", required: ["rivers"] } };
+    await v1(page, "POST", "/sessions", { name: "rivers", prompt: "List the rivers", output });
+    await page.goto(`${address}/#/sessions/rivers`);
+    const answer = page.locator(".item.output");
+    await answer.getByText("answers in the shape rivers").waitFor();
+    await rested(page);
+    const branch = (name) => answer.locator("summary").filter({ hasText: name }).last();
+    await branch("2 items").waitFor();
+    // The branches of the third level are folded, and open by keyboard alone.
+    assert.equal(await answer.getByText("Basel").count(), 0);
+    await branch("3 fields").focus();
+    await page.keyboard.press("Enter");
+    await answer.getByText("1094").waitFor();
+    await answer.locator("summary", { hasText: "3 fields" }).first().press("Space");
+    await answer.locator("summary", { hasText: "towns" }).press("Enter");
+    await answer.getByText('"<b>Bonn</b>"').waitFor();
+    assert.equal(await answer.locator("b").count(), 0, "the model's markup");
+    await looksRight(page, "an answer in a shape");
+    assert.deepEqual(await page.locator(".item.user .plain").allTextContents(), ["List the rivers"]);
+    const demand = page.locator(".item.custom", { hasText: "Message of the runtime" });
+    await demand.locator("summary").click();
+    await demand.getByText("Call submit_output now").waitFor();
+    await answer.locator("summary").first().press("Enter");
+    await answer.locator("li").first().waitFor({ state: "detached" });
+    await v1(page, "POST", "/sessions", { name: "prose", prompt: "Refuse the shape", output });
+    await page.goto(`${address}/#/sessions/prose`);
+    await page.locator(".notice.bad", { hasText: "Turn failed (output_invalid)" }).waitFor();
+    assert.deepEqual(await page.locator(".item.user .plain").allTextContents(), ["Refuse the shape"]);
+    assert.equal(await page.locator(".item.output").count(), 0);
+    assert.deepEqual(page.errors, []);
+  });
+}
+
 export function lanes_are_widened_for_the_tab({ address }) {
   return withBrowser(async (context) => {
     const page = await open(context, address);

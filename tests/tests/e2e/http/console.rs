@@ -279,6 +279,7 @@ async fn person_finds_and_reads_what_agents_did() -> Result<()> {
         "markdown_of_an_answer_is_shown_and_its_code_is_copied",
         "long_text_that_streams_leaves_the_page_free",
         "agent_shows_what_its_model_gets",
+        "answer_in_a_shape_is_a_tree_and_the_demand_is_no_prompt",
         "lanes_are_widened_for_the_tab",
     ])
     .await
