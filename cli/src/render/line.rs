@@ -190,6 +190,11 @@ impl InputLines {
             return None;
         }
         match (message.role, &message.custom) {
+            // The runtime wrote the message, for example to demand an answer in the shape.
+            (MessageRole::User, _) if inputs.is_empty() => {
+                let text = text_of(&message.content);
+                Some((Paint::Dim, format!("← the runtime: {text}")))
+            }
             (MessageRole::User, _) => {
                 let by = message.metadata.by.as_ref();
                 let other = by.filter(|by| self.reader.as_ref() != Some(by));

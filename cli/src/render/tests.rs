@@ -148,7 +148,7 @@ fn a_turn_of_one_agent_is_rendered() {
     stage.tell(
         "lead",
         EventKind::Message,
-        json!({"role": "user", "content": [{"type": "text", "text": "What is\nin here?"}]}),
+        json!({"role": "user", "content": [{"type": "text", "text": "What is\nin here?"}], "metadata": {"inputs": ["p1"]}}),
     );
     stage.text("lead", 0, "I will ");
     stage.text("lead", 7, "look.");
@@ -179,6 +179,21 @@ fn a_turn_of_one_agent_is_rendered() {
     Hm.
     A program.
       5.5 s · 4,000 tokens in (75 % cached) · 330 out · $0.0123
+    ");
+}
+
+#[test]
+fn message_of_the_runtime_is_not_shown_as_a_prompt() {
+    let mut stage = Stage::new(plain(), &["lead"]);
+    stage.says("lead", json!([{"type": "text", "text": "It is one."}]));
+    stage.tell(
+        "lead",
+        EventKind::Message,
+        json!({"role": "user", "content": [{"type": "text", "text": "Call submit_output now."}]}),
+    );
+    insta::assert_snapshot!(stage.end(), @r"
+    It is one.
+      ← the runtime: Call submit_output now.
     ");
 }
 

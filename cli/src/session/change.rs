@@ -14,7 +14,7 @@ use planck_common::{
     command::{InputMode, ListSessions, Prompt, SessionState},
     envelope::Envelope,
     event::Event,
-    message::{MessageRole, text_of},
+    message::{Message, MessageRole, text_of},
 };
 use planck_node::{
     config::{Config, Period, StoreKind},
@@ -200,8 +200,7 @@ pub async fn rewind_to(client: &Client, session: &SessionId, message: Seq) -> an
     ))?)
 }
 
-/// Prints the latest messages to which a session can be rewound, which are its visible user
-/// messages.
+/// Prints the latest messages to which a session can be rewound, which are its visible prompts.
 pub async fn list_messages(client: &Client, session: &SessionId) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     let head = client.session(session).await?.head;
@@ -219,7 +218,9 @@ fn row(event: &Envelope) -> Option<Vec<String>> {
     let Event::Message(saved) = event.event()?.ok()? else {
         return None;
     };
-    let is_prompt = saved.message.role == MessageRole::User;
+    // Without an input the message is the runtime's.
+    let Message { role, metadata, .. } = &saved.message;
+    let is_prompt = *role == MessageRole::User && !metadata.inputs.is_empty();
     is_prompt.then(|| {
         vec![
             seq.to_string(),

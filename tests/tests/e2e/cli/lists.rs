@@ -199,13 +199,20 @@ async fn rewind_without_a_message_lists_the_messages() -> Result<()> {
             0
         );
     }
+    machine.write("shape.json", r#"{"type": "object"}"#)?;
+    let shape = ["--session", "bold-oak", "--output-schema", "shape.json"];
+    let shaped = [&["run"], &shape[..], &["third prompt"]].concat();
+    assert_eq!(machine.run(&shaped).await?.code, 6);
     let listed = machine.run(&["session", "rewind", "bold-oak"]).await?;
     assert!(
         listed.code == 0
             && listed.out.contains("first prompt")
+            && listed.out.contains("third prompt")
             && listed.out.contains("--to MESSAGE"),
         "{listed:?}"
     );
+    // The runtime demanded the answer in the shape. This message is no prompt.
+    assert!(!listed.out.contains("submit_output"), "{listed:?}");
     let row = listed
         .out
         .lines()
