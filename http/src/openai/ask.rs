@@ -58,11 +58,12 @@ pub struct Said {
     pub assistant: String,
 }
 
-/// The part of the conversation that the request adds.
-#[derive(Debug)]
-pub enum Latest {
-    Prompt(Vec<Part>),
-    Results(Vec<ClientToolResult>),
+/// The part of the conversation that the request adds. If it has both, the turn of the results ends
+/// before that of the prompt begins.
+#[derive(Debug, Default)]
+pub struct Latest {
+    pub results: Vec<ClientToolResult>,
+    pub prompt: Vec<Part>,
 }
 
 /// The result of a call of a client's tool.
@@ -363,6 +364,9 @@ struct UnansweredMessages {
     text: Vec<String>,
     parts: Vec<Part>,
     results: Vec<ClientToolResult>,
+    has_results: bool,
+    /// The texts of system messages after an answer.
+    notes: Vec<String>,
 }
 
 /// Reads messages. `param` is the name of the parameter that has them.
@@ -379,10 +383,17 @@ pub fn read_conversation(
     for (at, message) in messages.into_iter().enumerate() {
         let is_new = last_answer.is_none_or(|last| at > last);
         match message.role.as_str() {
-            "system" | "developer" => instructions.extend(message.content.map(|text| text.text())),
+            "system" | "developer" => {
+                let text = message.content.map(|content| content.text());
+                match history.is_empty() {
+                    true => instructions.extend(text),
+                    false => pending.notes.extend(text),
+                }
+            }
             "user" => pending.user(message.content, is_new, param)?,
             "assistant" => {
                 let text = message.content.map(|content| content.text());
+                instructions.extend(pending.take_notes(false));
                 answer(&mut history, &mut pending, text.unwrap_or_default());
             }
             "tool" if is_new => {
@@ -390,10 +401,11 @@ pub fn read_conversation(
                 let id = ToolCallId::parse(&id)?;
                 let text = message.content.map(|content| content.text());
                 let text = text.unwrap_or_default();
+                pending.has_results = true;
                 pending.results.push(ClientToolResult { id, text });
             }
             // The agent has the results of earlier calls.
-            "tool" => {}
+            "tool" => pending.has_results = true,
             other => {
                 let other: String = other.chars().take(40).collect();
                 let text = format!("there is no role `{other}`");
@@ -401,6 +413,7 @@ pub fn read_conversation(
             }
         }
     }
+    instructions.extend(pending.take_notes(true));
     let text = |texts: Vec<String>| (!texts.is_empty()).then(|| texts.join("\n\n"));
     Ok(ClientConversation {
         instructions: text(instructions).filter(|text| !text.trim().is_empty()),
@@ -413,6 +426,7 @@ pub fn read_conversation(
 /// one turn.
 fn answer(history: &mut Vec<Said>, pending: &mut UnansweredMessages, text: String) {
     let user = std::mem::take(&mut pending.text).join("\n\n");
+    pending.has_results = false;
     match history.last_mut().filter(|_| user.is_empty()) {
         Some(last) if last.assistant.is_empty() => last.assistant = text,
         Some(_) if text.is_empty() => {}
@@ -428,6 +442,21 @@ fn answer(history: &mut Vec<Said>, pending: &mut UnansweredMessages, text: Strin
 }
 
 impl UnansweredMessages {
+    /// Returns the system messages after an answer, which are instructions. If nothing else follows
+    /// the answer, they are messages of the user instead: some clients say in this way that an answer
+    /// was of no use to them.
+    fn take_notes(&mut self, is_new: bool) -> Vec<String> {
+        let notes = std::mem::take(&mut self.notes);
+        if self.has_results || !self.text.is_empty() {
+            return notes;
+        }
+        if is_new && !notes.is_empty() {
+            self.parts.push(Part::text(notes.join("\n\n")));
+        }
+        self.text = notes;
+        Vec::new()
+    }
+
     fn user(
         &mut self,
         content: Option<Content>,
@@ -451,18 +480,16 @@ impl UnansweredMessages {
     }
 
     fn latest(self, param: &'static str) -> Result<Latest, OpenAiError> {
-        match (self.parts.is_empty(), self.results.is_empty()) {
-            (false, true) => Ok(Latest::Prompt(self.parts)),
-            (true, false) => Ok(Latest::Results(self.results)),
-            (true, true) => Err(OpenAiError::parameter(
+        if self.parts.is_empty() && self.results.is_empty() {
+            return Err(OpenAiError::parameter(
                 param,
                 "the last message must be one of the user, or the result of a tool",
-            )),
-            (false, false) => Err(OpenAiError::parameter(
-                param,
-                "send the results of tools first, and the next message after the answer to them",
-            )),
+            ));
         }
+        Ok(Latest {
+            results: self.results,
+            prompt: self.parts,
+        })
     }
 }
 

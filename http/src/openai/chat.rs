@@ -299,7 +299,7 @@ impl Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::openai::ask::{Latest, Said};
+    use crate::openai::ask::{Latest, Said, marked};
 
     fn ask(json: &str) -> Result<Ask, String> {
         let request: ChatRequest = serde_json::from_str(json).map_err(|error| error.to_string())?;
@@ -324,8 +324,38 @@ mod tests {
             assistant: "b\n\nc".into(),
         };
         assert_eq!(ask.history, [said]);
-        assert!(matches!(&ask.latest, Latest::Prompt(parts) if parts.len() == 1));
+        assert!(
+            matches!(&ask.latest, Latest { results, prompt } if results.is_empty() && prompt.len() == 1)
+        );
         assert_eq!(ask.warnings, ["without effect: `temperature`"]);
+    }
+
+    #[test]
+    fn system_message_after_an_answer_is_a_prompt_if_nothing_else_is_one() {
+        let said = |user: &str, assistant: &str| Said {
+            user: user.into(),
+            assistant: assistant.into(),
+        };
+        let system = |text: &str| format!(r#"{{"role":"system","content":"{text}"}}"#);
+        let begun = format!(
+            r#"{},{{"role":"user","content":"a"}},{{"role":"assistant","content":"b"}},{}"#,
+            system("Be brief."),
+            system("Again.")
+        );
+        let read = |rest: &str| {
+            let ask = ask(&format!(r#"{{"model":"m","messages":[{begun}{rest}]}}"#)).unwrap();
+            let prompt = marked(&ask.latest.prompt);
+            (ask.instructions.unwrap(), ask.history, prompt)
+        };
+        let brief = || "Be brief.".to_owned();
+        let first = vec![said("a", "b")];
+        assert_eq!(read(""), (brief(), first.clone(), "Again.".into()));
+        let asked = read(r#",{"role":"user","content":"c"}"#);
+        let both = "Be brief.\n\nAgain.".to_owned();
+        assert_eq!(asked, (both, first.clone(), "c".into()));
+        let later = r#",{"role":"assistant","content":"c"},{"role":"user","content":"d"}"#;
+        let history = [first, vec![said("Again.", "c")]].concat();
+        assert_eq!(read(later), (brief(), history, "d".into()));
     }
 
     #[test]
@@ -360,12 +390,12 @@ mod tests {
     fn results_of_tools_name_their_session() {
         let ask = ask(r#"{"model":"m","messages":[{"role":"user","content":"a"},
             {"role":"assistant","content":null},
-            {"role":"tool","tool_call_id":"call_s_3_c-1","content":"7"}]}"#)
+            {"role":"tool","tool_call_id":"call_s_3_c-1","content":"7"},
+            {"role":"user","content":"b"}]}"#)
         .unwrap();
-        let Latest::Results(results) = ask.latest else {
-            panic!("no results")
-        };
+        let Latest { results, prompt } = ask.latest;
         assert_eq!((results[0].id.place, results[0].text.as_str()), (3, "7"));
+        assert_eq!(marked(&prompt), "b");
     }
 
     #[test]

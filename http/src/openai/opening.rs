@@ -122,20 +122,29 @@ pub async fn open(
 }
 
 async fn give(front: &Front, caller: &Caller, mut ask: Ask) -> Result<OpenedResponse, OpenAiError> {
-    let latest = std::mem::replace(&mut ask.latest, Latest::Prompt(Vec::new()));
-    let parts = match latest {
-        // The session of a task is deleted after the answer, so a task never continues a session.
-        Latest::Results(_) if ask.origin.task.is_some() => {
-            return Err(OpenAiError::parameter(
-                "messages",
-                "a request with the header `x-planck-task` takes no results of calls; send them without that header",
-            ));
+    let Latest {
+        results,
+        prompt: parts,
+    } = std::mem::take(&mut ask.latest);
+    // The session of a task is deleted after the answer, so a task never continues a session.
+    if !results.is_empty() && ask.origin.task.is_some() {
+        return Err(OpenAiError::parameter(
+            "messages",
+            "a request with the header `x-planck-task` takes no results of calls; send them without that header",
+        ));
+    }
+    if !results.is_empty() {
+        let opened = continuing::send_results(front, caller, &ask, results).await?;
+        if parts.is_empty() {
+            return Ok(opened);
         }
-        Latest::Results(results) => {
-            return continuing::send_results(front, caller, ask, results).await;
-        }
-        Latest::Prompt(parts) => parts,
-    };
+        // The calls have named the session, and their history may have no text to compare.
+        ask.history.clear();
+        ask.target = ContinuedSession::Session {
+            name: opened.id.session.to_string(),
+            may_start: false,
+        };
+    }
     let opening = PendingPrompt {
         front,
         client: front.client(),

@@ -127,6 +127,33 @@ async fn client_that_goes_away_aborts_nothing() {
     assert_eq!((same, text(&end)), (session, "end"));
 }
 
+/// Some clients make the model call a tool to get its answer, and send the result only with the next
+/// message.
+#[tokio::test(flavor = "multi_thread")]
+async fn message_after_the_results_of_tools_is_the_next_prompt() {
+    let model = ScriptedModel::new().call("answer", json!({"city": "Rome"}));
+    let served = Served::start(model.text("Thanks.").text("Rain.")).await;
+    let tool = json!({"type": "function", "function": {"name": "answer", "parameters": {"type": "object"}}});
+    let ask = async |headers: &[(&str, &str)], messages: &Value| {
+        let body = json!({"model": "planck", "messages": messages, "tools": [tool]});
+        let path = "/openai/v1/chat/completions";
+        let response = served.post(path, headers, &body).await;
+        let session = session(response.headers());
+        let (status, body) = read(response).await;
+        assert_eq!(status, StatusCode::OK, "{body}");
+        (session, body["choices"][0]["message"].clone())
+    };
+    let (first, called) = ask(&[], &json!([user("Where?")])).await;
+    let result =
+        json!({"role": "tool", "tool_call_id": called["tool_calls"][0]["id"], "content": "seen"});
+    let messages = json!([user("Where?"), called, result, user("And the weather?")]);
+    for headers in [&[][..], &[("x-stainless-retry-count", "1")]] {
+        let (second, answer) = ask(headers, &messages).await;
+        assert_eq!((&second, &answer["content"]), (&first, &json!("Rain.")));
+    }
+    assert_eq!(served.turns(&first).await, 2);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_have_the_form_that_clients_read() {
     let served = Served::start(ScriptedModel::new()).await;

@@ -195,7 +195,7 @@ impl PendingPrompt<'_> {
 pub async fn send_results(
     front: &Front,
     caller: &Caller,
-    ask: Ask,
+    ask: &Ask,
     results: Vec<ClientToolResult>,
 ) -> Result<OpenedResponse, OpenAiError> {
     let first = results.first().map(|result| result.id.clone());
@@ -233,7 +233,7 @@ pub async fn send_results(
     }
     opened.id.after = after;
     opened.beginning = after.map_or(Beginning::Turn, Beginning::Reply);
-    opened.warnings = ask.warnings;
+    opened.warnings.clone_from(&ask.warnings);
     Ok(opened)
 }
 

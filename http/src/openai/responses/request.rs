@@ -242,7 +242,9 @@ mod tests {
     #[test]
     fn input_is_a_text_or_items() {
         let text = ask(r#"{"model":"m","input":"a","instructions":"b","store":false}"#).unwrap();
-        assert!(matches!(&text.latest, Latest::Prompt(parts) if parts.len() == 1));
+        assert!(
+            matches!(&text.latest, Latest { results, prompt } if results.is_empty() && prompt.len() == 1)
+        );
         assert_eq!(text.instructions.as_deref(), Some("b"));
         assert!(text.warnings[0].contains("store"));
         let items = ask(
@@ -280,7 +282,9 @@ mod tests {
             "input":[{"type":"function_call_output","call_id":"call_s_3_c-1","output":"7"}]}"#)
         .unwrap();
         assert!(matches!(ask.target, ContinuedSession::Response(id) if id.place == 3));
-        assert!(matches!(&ask.latest, Latest::Results(results) if results.len() == 1));
+        assert!(
+            matches!(&ask.latest, Latest { results, prompt } if results.len() == 1 && prompt.is_empty())
+        );
     }
 
     #[test]
