@@ -6,6 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use planck_client::ClientError;
+use planck_common::event::OUTPUT_INVALID;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -68,9 +69,14 @@ impl OpenAiError {
     }
 
     /// Creates the error that a turn failed. Another try of the same request would read the same
-    /// failure.
+    /// failure. A turn whose answers were repaired in vain has a status after which no client tries
+    /// again by itself: some do not read `x-should-retry`, and each of their tries is a new turn.
     pub fn turn(code: &str, message: &str) -> Self {
-        Self::new(StatusCode::BAD_GATEWAY, code, message)
+        let status = match code {
+            OUTPUT_INVALID => StatusCode::UNPROCESSABLE_ENTITY,
+            _ => StatusCode::BAD_GATEWAY,
+        };
+        Self::new(status, code, message)
     }
 
     /// Creates the error that a stream was cut off because the client reads too slowly.
@@ -144,5 +150,23 @@ impl IntoResponse for OpenAiError {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The AI SDK tries again after each of these statuses, whatever the headers say.
+    #[test]
+    fn turn_without_an_answer_in_its_shape_is_not_tried_again() {
+        let is_retried = |code| {
+            let status = OpenAiError::turn(code, "why").into_response().status();
+            matches!(status.as_u16(), 408 | 409 | 429 | 500..)
+        };
+        assert_eq!(
+            (is_retried(OUTPUT_INVALID), is_retried("provider")),
+            (false, true)
+        );
     }
 }

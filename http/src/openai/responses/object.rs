@@ -43,6 +43,8 @@ pub struct MoreFields {
 pub struct ResponseError {
     /// Always `server_error`.
     code: &'static str,
+    /// The code of the turn's error, such as `output_invalid`.
+    r#type: String,
     message: String,
 }
 
@@ -112,6 +114,7 @@ pub fn error(end: &SegmentEnd) -> Option<ResponseError> {
     match &end.how {
         EndKind::Failed { code, reason } => Some(ResponseError {
             code: "server_error",
+            r#type: code.clone(),
             message: format!("{reason} ({code})"),
         }),
         EndKind::Cut
