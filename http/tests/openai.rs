@@ -14,6 +14,8 @@ mod judges;
 mod open_webui;
 #[path = "openai/responses.rs"]
 mod responses;
+#[path = "openai/shapes.rs"]
+mod shapes;
 #[path = "openai/team.rs"]
 mod team;
 

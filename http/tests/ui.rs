@@ -104,6 +104,15 @@ fn models_of_crew() -> [ScriptedModel; 2] {
     ]
 }
 
+/// The model of the team that answers in a shape.
+fn model_of_shaped() -> ScriptedModel {
+    let answer = |degrees: u32| json!({"city": "Rome", "degrees": degrees});
+    ScriptedModel::named("shaped")
+        .call("submit_output", json!({"city": "Rome"}))
+        .call("submit_output", answer(21))
+        .call("submit_output", answer(22))
+}
+
 /// Writes the teams that the scenes name, and returns their folder.
 fn write_teams(folder: &Path) -> PathBuf {
     let teams = [
@@ -124,6 +133,11 @@ fn write_teams(folder: &Path) -> PathBuf {
                 {"type": "lead", "model_id": "scripted:lead", "tools": ["spawn_agent", "ask_agent"]},
                 {"type": "helper", "model_id": "scripted:helper", "tools": []},
             ]),
+        ),
+        (
+            "shaped",
+            json!([{"type": "lead", "model_id": "scripted:shaped", "tools": [], "output": {
+                "schema": {"type": "object", "required": ["city", "degrees"]}}}]),
         ),
     ];
     for (name, members) in teams {
@@ -154,7 +168,8 @@ async fn chat_client_of_the_ai_sdk_works() {
         .scripted_model(lead)
         .scripted_model(helper)
         .scripted_model(crew_lead)
-        .scripted_model(crew_helper);
+        .scripted_model(crew_helper)
+        .scripted_model(model_of_shaped());
     let runtime = builder.start().await.unwrap();
     let options = FrontOptions {
         start: StartDefaults {

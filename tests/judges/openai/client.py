@@ -16,7 +16,7 @@ import urllib.request
 
 import openai
 import pydantic
-from openai import BadRequestError, ConflictError, NotFoundError, OpenAI
+from openai import BadRequestError, ConflictError, NotFoundError, OpenAI, UnprocessableEntityError
 
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 CHAT_TOOL = {"type": "function", "function": {"name": "weather", "description": "Tells the weather.", "parameters": WEATHER}}
@@ -122,6 +122,9 @@ def shapes(client):
     listed = {"type": "json_schema", "json_schema": {"name": "list", "schema": {"type": "array"}}}
     error = refused(BadRequestError, lambda: client.chat.completions.create(model="duo", messages=messages, response_format=listed))
     assert "`type` must be" in error.message, error
+    # All answers are wrong.
+    error = refused(UnprocessableEntityError, lambda: client.chat.completions.parse(model="duo", messages=messages, response_format=Weather))
+    assert error.code == "output_invalid" and "after 2 repairs" in error.message, error
 
 
 def responses(client):

@@ -291,6 +291,27 @@ const scenes = {
     await isSaved(chat);
   },
 
+  async 'an answer in a shape'() {
+    const seen = [];
+    const { chat, chunks, errors } = open('shape', { body: { team: 'shaped' }, onData: part => seen.push(part) });
+    for (const degrees of [21, 22]) {
+      await chat.sendMessage({ text: 'Weather in Rome?' });
+      assert.deepEqual(errors, []);
+      assert.equal(chat.status, 'ready');
+      const answers = parts(last(chat), 'data-output');
+      assert.deepEqual(answers.map(part => part.data), [{ city: 'Rome', degrees }]);
+      assert.deepEqual(seen.at(-1), answers[0]);
+      assert.equal(chunks.at(-1).finishReason, 'stop');
+      await isSaved(chat);
+    }
+    // The first answer of the first turn did not satisfy the schema.
+    const calls = tools(chat.messages[1]).map(part => part.state);
+    assert.deepEqual(calls, ['output-error', 'output-available']);
+    const reopened = open('shape', { latest: true, messages: chat.messages.slice(0, 3) }).chat;
+    await reopened.resumeStream();
+    assert.deepEqual(reopened.messages, chat.messages);
+  },
+
   async 'a reconnect in mid-stream'() {
     let most = 6;
     const { chat, errors } = open('reconnect', { cutAfter: () => most });
