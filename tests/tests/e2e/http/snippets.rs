@@ -133,6 +133,26 @@ async fn snippets_of_the_guide_to_openai_work() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn example_of_the_guide_to_structured_output_works() -> Result<()> {
+    let folder = TempDir::new()?;
+    let todos = json!({"todos": ["Write tests", "Ship"]});
+    let script = Script::new().rule(
+        When::any().user("Which TODOs").round(0),
+        Reply::call("submit_output", todos),
+    );
+    let model = planck_scripted_model::Server::start(script.without_auth()).await?;
+    let blocks = blocks("docs/structured-output.md", "sh")?;
+    let example = blocks.first().context("an example")?;
+    let mut shell = shell(folder.path())?;
+    shell
+        .env("PLANCK_MODELS_DEFAULT", "scripted:test")
+        .env("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", model.openai_url());
+    let said = printed(shell, &format!("set -e\n{example}")).await?;
+    assert_eq!(said, "\"Write tests\"\n\"Ship\"\n");
+    Ok(())
+}
+
 /// Returns the requests of a guide: their subjects and bodies.
 fn requests(guide: &str) -> Result<Vec<(Address, Value)>> {
     let blocks = blocks(guide, "sh")?;
