@@ -134,10 +134,12 @@ async fn give(front: &Front, caller: &Caller, mut ask: Ask) -> Result<OpenedResp
         ));
     }
     if !results.is_empty() {
-        let opened = continuing::send_results(front, caller, &ask, results).await?;
+        let mut opened = continuing::send_results(front, caller, &ask, results).await?;
         if parts.is_empty() {
             return Ok(opened);
         }
+        opened.until = Until::Turn;
+        continuing::finish(front, &opened).await?;
         // The calls have named the session, and their history may have no text to compare.
         ask.history.clear();
         ask.target = ContinuedSession::Session {

@@ -128,30 +128,34 @@ async fn client_that_goes_away_aborts_nothing() {
 }
 
 /// Some clients make the model call a tool to get its answer, and send the result only with the next
-/// message.
+/// message. They do not answer the calls that the model makes in between.
 #[tokio::test(flavor = "multi_thread")]
 async fn message_after_the_results_of_tools_is_the_next_prompt() {
-    let model = ScriptedModel::new().call("answer", json!({"city": "Rome"}));
-    let served = Served::start(model.text("Thanks.").text("Rain.")).await;
-    let tool = json!({"type": "function", "function": {"name": "answer", "parameters": {"type": "object"}}});
-    let ask = async |headers: &[(&str, &str)], messages: &Value| {
-        let body = json!({"model": "planck", "messages": messages, "tools": [tool]});
-        let path = "/openai/v1/chat/completions";
-        let response = served.post(path, headers, &body).await;
-        let session = session(response.headers());
-        let (status, body) = read(response).await;
-        assert_eq!(status, StatusCode::OK, "{body}");
-        (session, body["choices"][0]["message"].clone())
-    };
-    let (first, called) = ask(&[], &json!([user("Where?")])).await;
-    let result =
-        json!({"role": "tool", "tool_call_id": called["tool_calls"][0]["id"], "content": "seen"});
-    let messages = json!([user("Where?"), called, result, user("And the weather?")]);
-    for headers in [&[][..], &[("x-stainless-retry-count", "1")]] {
-        let (second, answer) = ask(headers, &messages).await;
-        assert_eq!((&second, &answer["content"]), (&first, &json!("Rain.")));
+    let call = |model: ScriptedModel| model.call("answer", json!({"city": "Rome"}));
+    let first = || call(ScriptedModel::new());
+    for model in [first().text("Thanks."), call(first())] {
+        let served = Served::start(model.text("Rain.")).await;
+        let parameters = json!({"name": "answer", "parameters": {"type": "object"}});
+        let tools = json!([{"type": "function", "function": parameters}]);
+        let ask = async |headers: &[(&str, &str)], messages: &Value| {
+            let body = json!({"model": "planck", "messages": messages, "tools": tools});
+            let path = "/openai/v1/chat/completions";
+            let response = served.post(path, headers, &body).await;
+            let session = session(response.headers());
+            let (status, body) = read(response).await;
+            assert_eq!(status, StatusCode::OK, "{body}");
+            (session, body["choices"][0]["message"].clone())
+        };
+        let (first, called) = ask(&[], &json!([user("Where?")])).await;
+        let id = &called["tool_calls"][0]["id"];
+        let result = json!({"role": "tool", "tool_call_id": id, "content": "seen"});
+        let messages = json!([user("Where?"), called, result, user("And the weather?")]);
+        for headers in [&[][..], &[("x-stainless-retry-count", "1")]] {
+            let (second, answer) = ask(headers, &messages).await;
+            assert_eq!((&second, &answer["content"]), (&first, &json!("Rain.")));
+        }
+        assert_eq!(served.turns(&first).await, 2);
     }
-    assert_eq!(served.turns(&first).await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -237,6 +237,20 @@ pub async fn send_results(
     Ok(opened)
 }
 
+/// Waits until the turn that has got the results ends, because a prompt follows it. If the turn calls
+/// tools of the client again, it is aborted: a client that has sent its next prompt answers no calls.
+pub async fn finish(front: &Front, opened: &OpenedResponse) -> Result<(), OpenAiError> {
+    let mut segment = Segment::open(front, opened).await?;
+    while segment.next().await?.is_some() {}
+    segment.load_turn().await?;
+    if !segment.open_calls().is_empty() {
+        let reason = Some("the client sent its next message instead of results".to_owned());
+        let (client, session) = (front.client(), &opened.id.session);
+        client.abort_session(session, &opened.input, reason).await?;
+    }
+    Ok(())
+}
+
 /// Checks that all results are for one turn, and for the response that the request continues.
 fn check_place(
     first: &ToolCallId,
