@@ -47,6 +47,7 @@ const INSTRUCTOR: Scenes = &[
     ("tools", "right:Weather wrong:Weather right:Weather"),
     ("repaired by the client", "hot:Weather right:Weather"),
     ("never right", "hot:Weather hot:Weather"),
+    ("tools of responses", "right:Weather right right"),
 ];
 
 const AI_SDK: Scenes = &[

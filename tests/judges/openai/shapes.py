@@ -172,6 +172,9 @@ def instructor(url):
     answered(Mode.TOOLS, 1)
     answered(Mode.TOOLS, 2)
     refused(Mode.TOOLS, "too hot")
+    # This mode sends the schema both as a format and as a tool, and takes only a call of the tool.
+    answered(Mode.RESPONSES_TOOLS, 1)
+    refused(Mode.RESPONSES_TOOLS, "No choices")
 
 
 CLIENTS = {"pydantic_ai": pydantic_ai, "instructor": instructor}
