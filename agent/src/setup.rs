@@ -136,7 +136,8 @@ pub enum OpenTurn {
     Resume,
     /// The turn ends as `aborted`, because its session is being closed or was rewound.
     Close,
-    /// The turn ends with `node_lost`: its node died, and the agent does not continue.
+    /// The turn ends with `node_lost`: its node died, and the agent does not continue. It opens no
+    /// other turn before it is stopped, so its unread inputs wait until the agent is loaded again.
     Lost,
     /// The turn ends with `not_storable`: the store refused the data that the turn had to save.
     Refused(Unstorable),

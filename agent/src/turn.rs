@@ -90,6 +90,9 @@ impl Agent {
         if let Some(summary) = self.deferred.checkpoint.take() {
             return self.checkpoint(&summary, step);
         }
+        if self.deferred.turns {
+            return;
+        }
         let inputs = self.inbox.take_next();
         if !inputs.is_empty() {
             let messages = inputs.iter().map(speech::message).collect();

@@ -29,7 +29,7 @@ pub use assemble::{
     AssemblyError, Inventory, ModelTrial, StoreTrial, default_model, look, nats_options, open,
     open_attended, open_on, prefix, sandbox, sqlite_options, take_answers, try_models, try_store,
 };
-pub use cluster_handle::Joining;
+pub use cluster_handle::{Joining, Reapers};
 
 pub(crate) use assemble::{Additions, open_embedded};
 

@@ -180,6 +180,27 @@ fn turn_that_was_rewound_or_lost_is_closed() {
     }
 }
 
+/// The agent of a dead node may be loaded a while before it can be stopped.
+#[test]
+fn agent_that_was_lost_opens_no_turn_for_an_unread_input() {
+    for (open_turn, reads) in [(OpenTurn::Resume, true), (OpenTurn::Lost, false)] {
+        let mut world = world();
+        world.put(prompt("p1"));
+        world.say("done");
+        world.put_unnoticed(prompt("p2"));
+        let memory = super::super::Memory {
+            open_turn,
+            ..world.memory()
+        };
+        let (agent, effects) =
+            Agent::restore(setup(), memory, planck_common::Timestamp::from_millis(0)).unwrap();
+        world.agent = agent;
+        world.perform(effects);
+        assert_eq!(world.agent.turn() == 2, reads);
+        assert_eq!(world.inputs[1].turn.is_some(), reads);
+    }
+}
+
 #[test]
 fn call_after_a_rewind_has_an_id_of_its_own() {
     let mut world = world();

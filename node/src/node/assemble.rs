@@ -397,7 +397,7 @@ fn joining(
         cluster,
         registry,
         store_address,
-        heartbeat,
+        reapers: Arc::new(heartbeat),
     };
     Ok(nats_options(config)?
         .zip(heartbeat)

@@ -33,8 +33,26 @@ pub struct Joining {
     pub registry: ClusterRegistry,
     /// The address of the store, without passwords.
     pub store_address: String,
-    /// The sender of heartbeats to the reapers.
-    pub heartbeat: ReaperHeartbeat,
+    pub reapers: Arc<dyn Reapers>,
+}
+
+/// The reapers of a node's tools.
+pub trait Reapers: Send + Sync {
+    /// Tells the reapers that the node runs.
+    fn beat(&self);
+
+    /// Makes the reapers kill all tools.
+    fn cut(&self);
+}
+
+impl Reapers for ReaperHeartbeat {
+    fn beat(&self) {
+        self.beat();
+    }
+
+    fn cut(&self) {
+        self.cut();
+    }
 }
 
 /// A handle to the membership thread. Without a cluster there is no such thread.
@@ -94,7 +112,7 @@ impl Node {
             return Ok(());
         };
         let services = Arc::downgrade(&self.services);
-        let [reapers, tools] = [joining.heartbeat.clone(), joining.heartbeat.clone()];
+        let [reapers, tools] = [Arc::clone(&joining.reapers), Arc::clone(&joining.reapers)];
         let options = JoinOptions {
             node: self.services.handles.view.id().clone(),
             record: self.record(joining),

@@ -38,9 +38,9 @@ impl SimBus {
 
     fn is_reached(&self, to: &Address) -> bool {
         let Target::Node(target) = &to.target else {
-            return true;
+            return self.is_connected();
         };
-        NodeId::parse(target).is_ok_and(|target| self.world.link(&target).has_nats)
+        NodeId::parse(target).is_ok_and(|target| self.world.reaches(&self.node, &target))
     }
 }
 
@@ -48,10 +48,10 @@ impl SimBus {
 impl Bus for SimBus {
     /// Publishes heartbeats. Nothing in the simulation reads other messages.
     fn publish(&self, subject: String, payload: Bytes) {
-        let link = self.world.link(&self.node);
         let is_heartbeat = subject == Topic::Node(&self.node).to_string();
-        if is_heartbeat && link.has_nats && !link.is_crashed {
-            self.world.deliver(&Delivery { subject, payload });
+        if is_heartbeat && self.world.is_running(&self.node) {
+            let heartbeat = Delivery { subject, payload };
+            self.world.deliver(&self.node, &heartbeat);
         }
     }
 
@@ -65,22 +65,20 @@ impl Bus for SimBus {
         body: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, BusError> {
-        self.world.unless_crashed(&self.node).await;
+        self.world.while_running(&self.node).await;
         self.world.pause(0..3).await;
-        let lost = self.world.state().lost_requests;
-        let has_nats = || self.world.link(&self.node).has_nats;
         let timed_out = || BusError::TimedOut {
             subject: to.to_string(),
             after: timeout,
         };
-        if !has_nats() || !self.is_reached(to) || self.world.chance(lost) {
+        if !self.is_reached(to) || self.world.is_lost(&self.node) {
             sleep(timeout).await;
-            self.world.unless_crashed(&self.node).await;
+            self.world.while_running(&self.node).await;
             return Err(timed_out());
         }
         let answer = self.inner.request(to, body, timeout).await;
-        self.world.unless_crashed(&self.node).await;
-        if !has_nats() || self.world.chance(lost) {
+        self.world.while_running(&self.node).await;
+        if !self.is_reached(to) || self.world.is_lost(&self.node) {
             sleep(timeout).await;
             return Err(timed_out());
         }
@@ -90,17 +88,24 @@ impl Bus for SimBus {
 
     async fn subscribe(&self, subject: &str) -> Result<BoxStream<'static, Delivery>, BusError> {
         let (world, node) = (Arc::clone(&self.world), self.node.clone());
-        let heard = move |_: &Delivery| {
-            let link = world.link(&node);
-            ready(link.has_nats && !link.is_crashed)
+        // A node that is stopped reads what has arrived when it continues.
+        let arrives = move |delivery| {
+            let (world, node) = (Arc::clone(&world), node.clone());
+            async move {
+                world.while_running(&node).await;
+                delivery
+            }
         };
         if subject != Topic::AllNodes.to_string() {
-            return Ok(self.inner.subscribe(subject).await?.filter(heard).boxed());
+            let (world, node) = (Arc::clone(&self.world), self.node.clone());
+            let heard = move |_: &Delivery| ready(world.has_nats(&node));
+            let messages = self.inner.subscribe(subject).await?.filter(heard);
+            return Ok(messages.then(arrives).boxed());
         }
-        let heartbeats = stream::unfold(self.world.listen(), async |mut heard| {
+        let heartbeats = stream::unfold(self.world.listen(&self.node), async |mut heard| {
             Some((heard.recv().await?, heard))
         });
-        Ok(heartbeats.filter(heard).boxed())
+        Ok(heartbeats.then(arrives).boxed())
     }
 
     async fn serve(
@@ -111,17 +116,15 @@ impl Bus for SimBus {
         let (world, of) = (Arc::clone(&self.world), node.clone());
         let reached: CommandHandler = Arc::new(move |address, body| {
             let (world, node) = (Arc::clone(&world), of.clone());
-            let is_cut_off = move || {
-                let link = world.link(&node);
-                link.is_crashed || !link.has_nats
-            };
-            if is_cut_off() {
+            if !world.has_nats(&node) {
                 return Box::pin(pending());
             }
-            let answer = answer(address, body);
+            let answer = Arc::clone(&answer);
             Box::pin(async move {
-                let answer = answer.await;
-                if is_cut_off() {
+                world.while_running(&node).await;
+                let answer = answer(address, body).await;
+                world.while_running(&node).await;
+                if !world.has_nats(&node) {
                     pending::<()>().await;
                 }
                 answer
@@ -131,7 +134,7 @@ impl Bus for SimBus {
     }
 
     fn is_connected(&self) -> bool {
-        self.world.link(&self.node).has_nats
+        self.world.has_nats(&self.node)
     }
 
     async fn flush(&self, timeout: Duration) -> Result<(), BusError> {

@@ -12,14 +12,15 @@ use planck_common::{
     wait::{WaitDecision, WaitState},
 };
 use planck_toolbox::Invocation;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     node::Cluster,
     store::SimSession,
-    world::{RunningTool, SimWorld},
+    world::{RunningTool, SimState, SimWorld},
 };
-use crate::bus::{Records as _, records::Write};
+use crate::bus::records::Write;
 use planck_store::SessionRecord;
 
 /// How long before and after an event no fault may happen if a limit on time is to hold.
@@ -38,6 +39,20 @@ const STOPS_WITHIN: u64 = 13_000;
 const STOPS_WHEN_SUSPENDED: u64 = 5_000;
 /// How long after a lease was taken its former holder may begin a tool call.
 const TOOLS_AFTER_LOSS: u64 = 1_500;
+/// How long before the start of a tool a fault excuses that an earlier tool still runs.
+const EXCUSED_FOR: u64 = 13_000;
+/// The time within which a suspended node ends a tool whose lease was taken, because it reads its leases
+/// in SQL every second.
+const SEEN_IN_SQL: u64 = 1_300;
+/// For how long a missing answer of SQL excuses that a node does not know its leases.
+const MISSED_FOR: u64 = 4_000;
+/// How long a node must not have sent a heartbeat that NATS received before it is declared dead. It is
+/// the time after which a silent node is suspected, less the travel of a heartbeat.
+const LEAST_SILENCE: u64 = 2_300;
+/// How long before a declaration of death the heartbeats of the node are examined.
+const BEATS_EXAMINED: u64 = 6_000;
+/// How long after a node was silent a peer may still declare it dead.
+const BLAME_LASTS: u64 = 13_000;
 /// How old the proof of a node may be when it begins a tool call. It is the limit of the node and
 /// the time from the permit to the call.
 const PROOF_LASTS: u64 = 12_000 + 500;
@@ -75,6 +90,41 @@ impl SimReport {
     }
 }
 
+impl SimState {
+    /// Returns whether the node of a running tool may not know yet that it must end the tool, although
+    /// another one starts. That is so if the node was cut off or disturbed, unless it is suspended and
+    /// should have read in SQL that its agent's lease was taken.
+    fn may_run_on(&self, old: &RunningTool, new: &RunningTool, now: u64) -> bool {
+        let link = &self.nodes[&old.node];
+        let outages = self.outages_of(&old.node);
+        let is_running = !link.is_crashed && outages.paused <= now;
+        let apart_until = outages.nats.max(self.island.1);
+        let excused_until = match is_running {
+            true => apart_until.max(outages.disturbed_until()).max(outages.slow),
+            false => apart_until,
+        };
+        if excused_until + EXCUSED_FOR <= now {
+            return false;
+        }
+        let taken = self
+            .taken
+            .get(&old.agent)
+            .filter(|(_, epoch)| *epoch > old.epoch);
+        let (Some((taken, _)), Some(suspended)) = (taken, link.suspended_at) else {
+            return true;
+        };
+        // A member is claimed later than its lead, so a tool of the lead may start soon after the claim
+        // of the member.
+        let known_from = if new.agent == old.agent {
+            suspended
+        } else {
+            suspended.max(*taken)
+        };
+        let has_missed = outages.no_sql_until().max(outages.slow) + MISSED_FOR > now;
+        !is_running || has_missed || now <= known_from + SEEN_IN_SQL
+    }
+}
+
 impl SimWorld {
     /// Returns whether no fault happens from `CALM_FOR` before `since` until now.
     fn is_calm_since(&self, since: u64) -> bool {
@@ -85,7 +135,7 @@ impl SimWorld {
     }
 
     /// Checks a tool call that is about to run.
-    pub(super) fn tool_began(&self, node: &NodeId, call: &Invocation) {
+    pub(super) fn tool_began(&self, node: &NodeId, call: &Invocation) -> CancellationToken {
         let link = self.link(node);
         let hosting = link.node.upgrade();
         let hosting = hosting.and_then(|node| node.services().handles.host.hosting(&call.agent_id));
@@ -95,8 +145,9 @@ impl SimWorld {
             agent: call.agent_id.clone(),
             epoch: call.epoch,
             incarnation: hosting.map_or(i64::MAX, |hosting| hosting.session.incarnation),
-            until: None,
+            stop: CancellationToken::new(),
         };
+        let stop = new.stop.clone();
         let mut wrong = self.misses_in_store(call);
         let now = self.millis();
         if link.proved.is_none_or(|proved| now > proved + PROOF_LASTS) {
@@ -112,6 +163,7 @@ impl SimWorld {
         for what in wrong {
             self.violated(format!("{call} of {agent} on {on}: {what}"));
         }
+        stop
     }
 
     /// Returns which tools still run although this one begins, and whether it ran before.
@@ -124,24 +176,28 @@ impl SimWorld {
         if taken.is_some_and(|(at, epoch)| *epoch > new.epoch && now > at + TOOLS_AFTER_LOSS) {
             wrong.push("another node has the lease".to_owned());
         }
-        let ended = Instant::now();
-        state
-            .running
-            .retain(|_, tool| tool.until.is_none_or(|until| until > ended));
-        for old in state.running.values() {
-            if old.agent == new.agent && old.epoch < new.epoch {
-                wrong.push("a tool of the agent's earlier epoch still ran".to_owned());
-            }
-            if old.session == new.session && old.incarnation < new.incarnation {
-                wrong.push("a tool of the team's earlier incarnation still ran".to_owned());
-            }
-        }
+        let earlier = state.running.iter().filter(|(_, old)| {
+            let is_superseded = old.agent == new.agent && old.epoch < new.epoch;
+            let is_over = old.session == new.session && old.incarnation < new.incarnation;
+            is_superseded || is_over
+        });
+        let known = earlier.filter(|(_, old)| !state.may_run_on(old, new, now));
+        let still: Vec<_> = known
+            .map(|(call, old)| (call.clone(), old.node.clone()))
+            .collect();
         let count = state.began.entry(call.clone()).or_default();
         *count += 1;
         if *count > 1 {
             wrong.push("a call ran twice".to_owned());
         }
         state.running.insert(call.clone(), new.clone());
+        drop(state);
+        for (call, on) in still {
+            let (call, on) = (self.name("call", &call), self.name("node", on.as_str()));
+            wrong.push(format!(
+                "{call}, which is of an earlier time, still ran on {on}"
+            ));
+        }
         wrong
     }
 
@@ -187,7 +243,7 @@ impl SimWorld {
         let (link, now) = (self.link(from), self.millis());
         let running = link.node.upgrade();
         let runs_it = running.is_some_and(|node| node.services().handles.host.has(agent));
-        if from != by && !link.may_die && runs_it {
+        if from != by && link.silent_until == 0 && runs_it {
             let (agent, from) = (self.name("agent", agent), self.name("node", from));
             self.violated(format!("{agent} was claimed from {from}, which runs it"));
         }
@@ -218,7 +274,7 @@ impl SimWorld {
                         continue;
                     };
                     if record.state == NodeStanding::Dead {
-                        self.declared_dead(by, &node);
+                        self.declared_dead(by, &node, sent);
                     }
                 }
                 _ => {}
@@ -226,7 +282,7 @@ impl SimWorld {
         }
     }
 
-    fn declared_dead(&self, observer: &NodeId, suspect: &NodeId) {
+    fn declared_dead(&self, observer: &NodeId, suspect: &NodeId, sent: u64) {
         let (by, node) = (self.name("node", observer), self.name("node", suspect));
         self.note(&format!("{node} is dead, says {by}"));
         let now = self.millis();
@@ -234,43 +290,65 @@ impl SimWorld {
         if self.link(observer).is_dead {
             self.violated(format!("{node} was declared dead by {by}, which is dead"));
         }
-        if now > link.blamed_until {
+        if now > link.silent_until.saturating_add(BLAME_LASTS) {
             self.violated(format!(
                 "{node} was declared dead though it was never silent"
+            ));
+        }
+        if !link.is_crashed && !link.is_dead && self.has_beaten(suspect, observer, sent) {
+            self.violated(format!(
+                "{node} was declared dead by {by} though its heartbeats had no gap"
             ));
         }
         self.change(suspect, |link| link.is_dead = true);
         self.state().report.deaths += 1;
     }
 
+    /// Returns whether a node sent heartbeats without a long gap until an observer decided that it is
+    /// dead, and the observer could receive them. An observer may take a gap of its own link for silence
+    /// of the node, if its own heartbeats came back after the gap.
+    fn has_beaten(&self, suspect: &NodeId, observer: &NodeId, decided: u64) -> bool {
+        let from = decided.saturating_sub(BEATS_EXAMINED);
+        let state = self.state();
+        let [own, its] = [observer, suspect].map(|node| state.outages_of(node));
+        let was_back = (from..decided).contains(&own.nats.max(own.paused));
+        let was_apart = state.island.1 > from;
+        if was_back || was_apart || own.lossy.max(own.slow).max(its.slow) > from {
+            return false;
+        }
+        let beats = state.beats.get(suspect).into_iter().flatten().copied();
+        let beats: Vec<u64> = beats.filter(|at| *at < decided).chain([decided]).collect();
+        let mut gaps = beats.windows(2).filter(|pair| pair[1] > from);
+        beats[0] <= from && gaps.all(|pair| pair[1] - pair[0] < LEAST_SILENCE)
+    }
+
     /// Checks every second that agents stop whose lease was taken or whose incarnation is over.
     pub(super) async fn watch(self: Arc<Self>) {
         let mut stale: BTreeMap<(NodeId, AgentId), u64> = BTreeMap::new();
-        let mut suspended: BTreeMap<NodeId, u64> = BTreeMap::new();
         loop {
             sleep(Duration::from_secs(1)).await;
             let now = self.millis();
-            self.note_disturbances(now);
             let mut still = BTreeMap::new();
             for id in self.living() {
-                let link = self.link(&id);
-                let Some(node) = link.node.upgrade() else {
+                let Some(node) = self.link(&id).node.upgrade() else {
                     continue;
                 };
-                if node.services().handles.view.is_suspended() {
-                    suspended.entry(id.clone()).or_insert(now);
-                } else {
-                    suspended.remove(&id);
+                let is_suspended = node.services().handles.view.is_suspended();
+                self.change(&id, |link| {
+                    link.suspended_at = is_suspended.then(|| link.suspended_at.unwrap_or(now));
+                });
+                let (link, outages) = (self.link(&id), self.outages(&id));
+                if outages.paused > now {
+                    continue;
                 }
                 for agent in self.stale_on(&node) {
                     let key = (id.clone(), agent);
                     let since = *stale.get(&key).unwrap_or(&now);
-                    let is_long = now > since + STOPS_WITHIN
-                        && link.disturbed_at.is_none_or(|at| at + CALM_FOR < since);
-                    let known = suspended.get(&id).map(|at| since.max(*at));
+                    let is_calm = outages.disturbed_until() + CALM_FOR < since;
+                    let is_long = is_calm && now > since + STOPS_WITHIN;
+                    let known = link.suspended_at.map(|at| since.max(at));
                     let is_known = known.is_some_and(|known| {
-                        let has_sql = link.no_sql_at.is_none_or(|at| at < known);
-                        has_sql && now > known + STOPS_WHEN_SUSPENDED
+                        outages.no_sql_until() < known && now > known + STOPS_WHEN_SUSPENDED
                     });
                     if is_long || is_known {
                         let (agent, node) = (self.name("agent", &key.1), self.name("node", &id));
@@ -280,20 +358,6 @@ impl SimWorld {
                 }
             }
             stale = still;
-        }
-    }
-
-    fn note_disturbances(&self, now: u64) {
-        let mut state = self.state();
-        let sql = state.is_sql_away || state.lost > 0;
-        let registry = state.is_registry_away;
-        for link in state.nodes.values_mut() {
-            if sql || !link.has_sql {
-                link.no_sql_at = Some(now);
-            }
-            if sql || registry || !link.has_sql || !link.has_nats {
-                link.disturbed_at = Some(now);
-            }
         }
     }
 
@@ -439,15 +503,8 @@ impl Cluster {
         world.state().report.bounds += 1;
         let name = world.name("node", &node);
         sleep(Duration::from_millis(DEATH_WITHIN)).await;
-        let key = Key::Node(node.clone()).to_string();
-        let record = self
-            .records
-            .read(&key)
-            .await
-            .ok()
-            .and_then(|record| record.value);
-        let record = record.and_then(|value| serde_json::from_slice::<NodeRecord>(&value).ok());
-        if record.is_some_and(|record| record.state != NodeStanding::Dead) {
+        let standing = self.records.standing(&node);
+        if standing.is_some_and(|standing| standing != NodeStanding::Dead) {
             world.violated(format!(
                 "{name} crashed at {since} and is not declared dead"
             ));

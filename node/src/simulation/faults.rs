@@ -1,15 +1,20 @@
 //! The faults of a run. The seed decides which ones there are, and when.
 
-use std::{ops::Range, time::Duration};
+use std::{collections::BTreeSet, ops::Range, time::Duration};
 
 use fastrand::Rng;
-use planck_common::NodeId;
+use planck_common::{NodeId, registry::NodeStanding};
 use tokio::{sync::mpsc, time::sleep};
 
-use super::{node::NodeOrder, world::SimWorld};
+use super::{
+    node::{Cluster, NodeOrder},
+    world::{Outages, SimWorld},
+};
 
-/// The number of nodes.
-pub(super) const NODES: usize = 3;
+/// The number of nodes in most seeds.
+const NODES: usize = 3;
+/// One in this many seeds has two more nodes.
+const LARGE: u32 = 8;
 
 /// When faults begin, in milliseconds.
 const BEGIN: Range<u64> = 4_000..22_000;
@@ -20,39 +25,72 @@ const CALM: u64 = 8;
 /// How long a node takes at most to leave after its patience is over.
 const LEAVES_WITHIN: Duration = Duration::from_secs(15);
 
-/// The longest additional delay of a call of a slow node, in milliseconds.
-const SLOW: u64 = 800;
+/// The time within which a client of NATS is connected again, in milliseconds.
+const RECONNECTS_WITHIN: u64 = 300;
 
-/// How long after a node was silent a peer may still declare it dead, in milliseconds.
-const BLAME_LASTS: u64 = 13_000;
-
-/// What goes wrong, for a time if it does not end by itself.
-#[derive(Debug, Clone, Copy)]
+/// What goes wrong, for a time if it does not end by itself. The number is that of a place.
+#[derive(Debug, Clone)]
 pub(super) enum Fault {
     Order(usize, NodeOrder),
+    /// The process is stopped, and continues with what arrived meanwhile.
+    Pause(usize, Duration),
     CutOffNats(usize, Duration),
     CutOffSql(usize, Duration),
     CutOff(usize, Duration),
+    /// All nodes but one lose SQL.
+    SqlOnlyAt(usize, Duration),
+    /// The nodes in these places reach each other, but not the others, and not the registry unless
+    /// `has_registry` is set.
+    Island {
+        places: Vec<usize>,
+        has_registry: bool,
+        time: Duration,
+    },
     /// The calls of a node to the store and the registry take longer.
     Slow(usize, Duration),
     SqlAway(Duration),
+    /// The bucket has no leader.
     RegistryAway(Duration),
+    /// NATS is restarted.
+    NatsAway(Duration, Lost),
+    /// The watches of the registry are late.
+    LateWatches(Duration),
     /// Answers of the store and the registry, and requests between nodes, are lost.
     Lossy(Duration),
 }
 
+/// What the registry loses when NATS is restarted.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Lost {
+    Nothing,
+    /// The writes of the last time, in milliseconds.
+    Tail(u64),
+    All,
+}
+
+/// Returns the number of nodes of a run.
+pub(super) fn nodes_of(seed: u64, rng: &mut Rng) -> usize {
+    let is_large = !seed.is_multiple_of(CALM) && rng.u32(..LARGE) == 0;
+    if is_large { NODES + 2 } else { NODES }
+}
+
 /// The faults of a run, each with its time in milliseconds.
-pub(super) fn faults_of(seed: u64, rng: &mut Rng) -> Vec<(u64, Fault)> {
+pub(super) fn faults_of(seed: u64, nodes: usize, rng: &mut Rng) -> Vec<(u64, Fault)> {
     if seed.is_multiple_of(CALM) {
         let back = Duration::from_millis(rng.u64(1_000..8_000));
-        let crash = Fault::Order(rng.usize(..NODES), NodeOrder::Crash { back });
+        let crash = Fault::Order(rng.usize(..nodes), NodeOrder::Crash { back });
         return vec![(rng.u64(12_000..18_000), crash)];
     }
-    if let Some(pair) = pair_of(rng) {
+    if nodes > NODES && rng.bool() {
+        return slow_claim(nodes, rng);
+    }
+    if let Some(pair) = pair_of(nodes, rng) {
         return pair.into();
     }
     let count = rng.usize(1..4);
-    let mut faults: Vec<_> = (0..count).map(|_| (rng.u64(BEGIN), fault(rng))).collect();
+    let mut faults: Vec<_> = (0..count)
+        .map(|_| (rng.u64(BEGIN), fault(nodes, rng)))
+        .collect();
     // Two faults at about the same time show more than two apart.
     if count > 1 && rng.bool() {
         let first = faults[0].0;
@@ -62,49 +100,76 @@ pub(super) fn faults_of(seed: u64, rng: &mut Rng) -> Vec<(u64, Fault)> {
     faults
 }
 
+/// Returns faults after which the orchestrator of a dead node is claimed slowly, while a node with a
+/// member is stopped. Another member may then start on its own node before it is placed.
+fn slow_claim(nodes: usize, rng: &mut Rng) -> Vec<(u64, Fault)> {
+    let at = rng.u64(BEGIN);
+    let place = rng.usize(..nodes);
+    let other = (place + rng.usize(1..nodes)) % nodes;
+    let mut time = |millis: Range<u64>| Duration::from_millis(rng.u64(millis));
+    let (back, pause) = (time(4_000..8_000), time(4_000..9_000));
+    let crash = Fault::Order(place, NodeOrder::Crash { back });
+    let stopped_at = at + rng.u64(1_200..3_000);
+    let others = (0..nodes).filter(|at| *at != place && *at != other);
+    let slow = others.map(|slow| (at + 1_000, Fault::Slow(slow, Duration::from_secs(6))));
+    let two = [(at, crash), (stopped_at, Fault::Pause(other, pause))];
+    two.into_iter().chain(slow).collect()
+}
+
 /// Returns two faults that affect one decision, which two random ones seldom do, or `None` for most
 /// seeds.
-fn pair_of(rng: &mut Rng) -> Option<[(u64, Fault); 2]> {
+fn pair_of(nodes: usize, rng: &mut Rng) -> Option<[(u64, Fault); 2]> {
     let at = rng.u64(BEGIN);
-    let place = rng.usize(..NODES);
-    let other = (place + rng.usize(1..NODES)) % NODES;
+    let place = rng.usize(..nodes);
+    let other = (place + rng.usize(1..nodes)) % nodes;
     let mut time = |millis: Range<u64>| Duration::from_millis(rng.u64(millis));
     let back = time(4_000..8_000);
     let crash = Fault::Order(place, NodeOrder::Crash { back });
-    let (outage, cut, leave) = (time(500..3_000), time(4_000..9_000), time(0..4_000));
-    Some(match rng.u32(..16) {
+    let (outage, cut, patience) = (time(500..3_000), time(4_000..9_000), time(0..4_000));
+    Some(match rng.u32(..20) {
         // The database is away while the sessions of a dead node are taken over or closed.
         0 | 1 => [
             (at, crash),
             (at + rng.u64(2_300..3_300), Fault::SqlAway(outage)),
         ],
         // A node with members does not answer when the orchestrator's node is declared dead.
-        2..5 => [
+        2 | 3 => [
             (at, crash),
             (at + rng.u64(1_200..3_000), Fault::CutOffNats(other, cut)),
         ],
-        // A node dies after it handed its agents over.
-        5 => [
-            (
-                at,
-                Fault::Order(
-                    place,
-                    NodeOrder::Leave {
-                        patience: leave,
-                        back,
-                    },
-                ),
-            ),
+        4 | 5 => [
+            (at, crash),
+            (at + rng.u64(1_200..3_000), Fault::Pause(other, cut)),
+        ],
+        // The node dies to which another one handed its agents over.
+        6 => [
+            (at, Fault::Order(place, NodeOrder::Leave { patience, back })),
             (
                 at + rng.u64(300..4_000),
                 Fault::Order(other, NodeOrder::Crash { back }),
             ),
         ],
         // A node loses NATS and keeps working on what runs.
-        6 | 7 => [
+        7 => [
             (at, Fault::CutOffNats(place, cut + cut)),
             (at + 1_500, Fault::Slow(other, cut)),
         ],
+        // The other nodes claim the sessions of such a node late, when only a long tool call still
+        // runs on it.
+        8 | 9 => [
+            (at, Fault::CutOffNats(place, cut + cut)),
+            (at + 1_500, Fault::SqlOnlyAt(place, cut)),
+        ],
+        // A node loses NATS just before the heartbeats of a peer arrive again.
+        10 | 11 => {
+            let silent = rng.u64(1_200..2_000);
+            let cut_at = at + silent - rng.u64(10..300);
+            let cut = Duration::from_millis(rng.u64(1_100..2_000));
+            [
+                (at, Fault::Pause(place, Duration::from_millis(silent))),
+                (cut_at, Fault::CutOffNats(other, cut)),
+            ]
+        }
         _ => return None,
     })
 }
@@ -117,24 +182,30 @@ impl Fault {
             Self::Order(_, NodeOrder::Leave { patience, back }) => {
                 *patience + LEAVES_WITHIN + *back
             }
-            Self::CutOffNats(_, time)
+            Self::NatsAway(time, _) => *time + Duration::from_millis(RECONNECTS_WITHIN),
+            Self::Pause(_, time)
+            | Self::CutOffNats(_, time)
             | Self::CutOffSql(_, time)
             | Self::CutOff(_, time)
+            | Self::SqlOnlyAt(_, time)
+            | Self::Island { time, .. }
             | Self::Slow(_, time)
             | Self::SqlAway(time)
             | Self::RegistryAway(time)
+            | Self::LateWatches(time)
             | Self::Lossy(time) => *time,
         }
     }
 }
 
-fn fault(rng: &mut Rng) -> Fault {
-    let place = rng.usize(..NODES);
+fn fault(nodes: usize, rng: &mut Rng) -> Fault {
+    let place = rng.usize(..nodes);
+    let others = rng.usize(..nodes - 1);
     let mut time = |millis: Range<u64>| Duration::from_millis(rng.u64(millis));
     let longest = time(2_000..20_000);
     let (short, long, back) = (time(100..4_000), time(2_000..15_000), time(1_000..8_000));
-    let patience = time(0..6_000);
-    match rng.u32(..11) {
+    let (patience, restart) = (time(0..6_000), time(500..1_500));
+    match rng.u32(..18) {
         0..4 => Fault::Order(place, NodeOrder::Crash { back }),
         4 => Fault::Order(place, NodeOrder::Leave { patience, back }),
         5 => Fault::CutOffNats(place, long),
@@ -143,91 +214,147 @@ fn fault(rng: &mut Rng) -> Fault {
         7 => Fault::SqlAway(short),
         8 => Fault::RegistryAway(longest),
         9 => Fault::Slow(place, long),
+        10 | 11 => {
+            // Short pauses are as frequent as long ones.
+            let pause = 1_000.0 * (rng.f64() * 40f64.ln()).exp();
+            Fault::Pause(place, Duration::from_millis(pause as u64))
+        }
+        12 | 13 => Fault::Island {
+            places: (place..=place + others).map(|at| at % nodes).collect(),
+            has_registry: rng.bool(),
+            time: long,
+        },
+        14 => Fault::LateWatches(long),
+        15 => Fault::NatsAway(short, Lost::Nothing),
+        16 if rng.bool() => Fault::NatsAway(restart, Lost::All),
+        16 => Fault::NatsAway(restart, Lost::Tail(rng.u64(100..4_000))),
         _ => Fault::Lossy(long),
     }
 }
 
-impl SimWorld {
+impl Cluster {
     /// Lets the faults happen, and returns when all of them are over.
     pub(super) async fn suffer(
         &self,
         faults: Vec<(u64, Fault)>,
         places: &[mpsc::Sender<NodeOrder>],
     ) {
-        let now = self.millis();
+        let now = self.world.millis();
         for (at, fault) in &faults {
             let end = now + at + u64::try_from(fault.lasts().as_millis()).unwrap();
-            self.state().faults.push((now + at, end));
+            self.world.state().faults.push((now + at, end));
         }
         let each = faults.into_iter().map(|(at, fault)| async move {
             sleep(Duration::from_millis(at)).await;
-            self.note(&format!("{fault:?}"));
-            self.happen(fault, places).await;
+            self.world.note(&format!("{fault:?}"));
+            if let Fault::Order(place, order) = fault {
+                let _ = places[place].send(order).await;
+                return;
+            }
+            if let Fault::NatsAway(_, lost) = &fault {
+                self.lose(*lost);
+            }
+            let lasts = fault.lasts();
+            self.world.begin(fault);
+            sleep(lasts).await;
         });
         futures_util::future::join_all(each).await;
     }
 
-    async fn happen(&self, fault: Fault, places: &[mpsc::Sender<NodeOrder>]) {
+    fn lose(&self, lost: Lost) {
+        let since = match lost {
+            Lost::Nothing => return,
+            Lost::Tail(millis) => Some(self.world.millis().saturating_sub(millis)),
+            Lost::All => None,
+        };
+        self.records.lose(since);
+        let mut state = self.world.state();
+        state.has_lost = true;
+        for (node, link) in &mut state.nodes {
+            link.is_dead = self.records.standing(node) == Some(NodeStanding::Dead);
+        }
+    }
+}
+
+fn extend(time: &mut u64, until: u64) {
+    *time = (*time).max(until);
+}
+
+impl SimWorld {
+    /// Begins a fault that is not an order. It ends by itself.
+    pub(super) fn begin(&self, fault: Fault) {
+        let until = self.millis() + u64::try_from(fault.lasts().as_millis()).unwrap();
         match fault {
-            Fault::Order(place, order) => {
-                let _ = places[place].send(order).await;
+            Fault::Order(..) => {}
+            Fault::Pause(place, _) => {
+                self.silence(place, |outages| extend(&mut outages.paused, until))
             }
-            Fault::CutOffNats(place, time) => self.cut_off(place, time, (false, true)).await,
-            Fault::CutOffSql(place, time) => self.cut_off(place, time, (true, false)).await,
-            Fault::CutOff(place, time) => self.cut_off(place, time, (false, false)).await,
-            Fault::Slow(place, time) => {
-                let Some(node) = self.living().into_iter().nth(place) else {
-                    return;
-                };
-                self.change(&node, |link| link.slow = SLOW);
-                sleep(time).await;
-                self.change(&node, |link| link.slow = 0);
+            Fault::CutOffNats(place, _) => {
+                self.silence(place, |outages| extend(&mut outages.nats, until))
             }
-            Fault::SqlAway(time) => {
-                self.state().is_sql_away = true;
-                sleep(time).await;
-                self.state().is_sql_away = false;
+            Fault::CutOff(place, _) => self.silence(place, |outages| {
+                extend(&mut outages.nats, until);
+                extend(&mut outages.sql, until);
+            }),
+            Fault::CutOffSql(place, _) => {
+                self.lacks(place, |outages| extend(&mut outages.sql, until))
             }
-            Fault::RegistryAway(time) => {
-                self.state().is_registry_away = true;
-                sleep(time).await;
-                self.state().is_registry_away = false;
+            Fault::Slow(place, _) => self.lacks(place, |outages| extend(&mut outages.slow, until)),
+            Fault::SqlOnlyAt(place, _) => {
+                let places: Vec<usize> = self.state().places.keys().copied().collect();
+                for other in places.into_iter().filter(|other| *other != place) {
+                    self.lacks(other, |outages| extend(&mut outages.sql, until));
+                }
             }
-            Fault::Lossy(time) => {
-                self.lose(150);
-                sleep(time).await;
-                self.lose(0);
+            Fault::Island {
+                places,
+                has_registry,
+                ..
+            } => self.split(places, has_registry, until),
+            Fault::SqlAway(_) => extend(&mut self.state().outages.sql, until),
+            Fault::RegistryAway(_) => extend(&mut self.state().outages.registry, until),
+            Fault::LateWatches(_) => extend(&mut self.state().outages.watches, until),
+            Fault::Lossy(_) => extend(&mut self.state().outages.lossy, until),
+            Fault::NatsAway(time, _) => {
+                let back = self.millis() + u64::try_from(time.as_millis()).unwrap();
+                let places: Vec<usize> = self.state().places.keys().copied().collect();
+                for place in places {
+                    let until = back + self.draw(0..RECONNECTS_WITHIN);
+                    self.lacks(place, |outages| extend(&mut outages.nats, until));
+                }
+                extend(&mut self.state().outages.nats, back);
             }
         }
     }
 
-    fn lose(&self, of_1000: u32) {
-        let mut state = self.state();
-        (state.lost, state.lost_requests) = (of_1000, of_1000);
+    fn lacks(&self, place: usize, what: impl FnOnce(&mut Outages)) {
+        if let Some(node) = self.node_at(place) {
+            self.change(&node, |link| what(&mut link.outages));
+        }
     }
 
-    async fn cut_off(&self, place: usize, time: Duration, (has_nats, has_sql): (bool, bool)) {
-        let node: Option<NodeId> = self.living().into_iter().nth(place);
-        let Some(node) = node else { return };
-        let name = self.name("node", &node);
-        self.note(&format!(
-            "{name} is cut off: nats {has_nats}, sql {has_sql}"
-        ));
+    /// Changes the outages of a node whose heartbeats do not arrive meanwhile.
+    fn silence(&self, place: usize, what: impl FnOnce(&mut Outages)) {
+        let Some(node) = self.node_at(place) else {
+            return;
+        };
         self.change(&node, |link| {
-            (link.has_nats, link.has_sql) = (has_nats, has_sql);
-            link.may_die |= !has_nats;
-            if !has_nats {
-                link.blamed_until = u64::MAX;
-            }
+            what(&mut link.outages);
+            let until = link.outages.paused.max(link.outages.nats);
+            extend(&mut link.silent_until, until);
         });
-        sleep(time).await;
-        let blamed_until = self.millis() + BLAME_LASTS;
-        self.change(&node, |link| {
-            (link.has_nats, link.has_sql) = (true, true);
-            if !has_nats && !link.is_crashed {
-                link.blamed_until = blamed_until;
+    }
+
+    fn split(&self, places: Vec<usize>, has_registry: bool, until: u64) {
+        let island = places.iter().filter_map(|place| self.node_at(*place));
+        let island: BTreeSet<NodeId> = island.collect();
+        let mut state = self.state();
+        for (node, link) in &mut state.nodes {
+            extend(&mut link.silent_until, until);
+            if !has_registry && island.contains(node) {
+                extend(&mut link.outages.registry, until);
             }
-        });
-        self.note(&format!("{name} is back"));
+        }
+        state.island = (island, until);
     }
 }

@@ -8,13 +8,13 @@ use tokio::{sync::mpsc, time::sleep};
 
 use super::{
     bus::SimBus,
-    registry::SimRecords,
+    registry::{SimBucket, SimRecords},
     store::SimStore,
-    work::{PROVIDER, SimProvider, SimTool},
+    work::{PROVIDER, SimProvider, SimReapers, SimTool},
     world::SimWorld,
 };
 use crate::{
-    bus::{MemoryHub, MemoryRecords},
+    bus::MemoryHub,
     config::{Config, ConfiguredUrl},
     node::{
         Node, RunningNode,
@@ -41,7 +41,7 @@ pub(super) enum NodeOrder {
 pub(super) struct Cluster {
     pub world: Arc<SimWorld>,
     pub hub: Arc<MemoryHub>,
-    pub records: MemoryRecords,
+    pub records: SimBucket,
     pub config: Arc<Config>,
     pub clients: Clients,
     pub table: ModelTable,
@@ -52,7 +52,7 @@ impl Cluster {
         Self {
             world: SimWorld::new(seed),
             hub: MemoryHub::new(),
-            records: MemoryRecords::default(),
+            records: SimBucket::default(),
             config: Arc::clone(&outside.config),
             clients: outside.clients.clone(),
             table: outside.table.clone(),
@@ -60,11 +60,11 @@ impl Cluster {
     }
 
     /// Runs the node of one place, and its successors.
-    pub(super) async fn keep_node(self, mut orders: mpsc::Receiver<NodeOrder>) {
+    pub(super) async fn keep_node(self, place: usize, mut orders: mpsc::Receiver<NodeOrder>) {
         loop {
             let id = NodeId::mint();
             let name = self.world.name("node", &id);
-            self.world.add(&id);
+            self.world.add(&id, place);
             let node = self.node(&id);
             self.world
                 .change(&id, |link| link.node = Arc::downgrade(&node));
@@ -95,7 +95,7 @@ impl Cluster {
             biased;
             why = running.must_end() => {
                 self.world.note(&format!("{name} must end: {why}"));
-                if !self.world.link(id).may_die {
+                if self.world.link(id).silent_until == 0 {
                     self.world.violated(format!("{name} had to end: {why}"));
                 }
                 self.world.crash(id);
@@ -110,10 +110,7 @@ impl Cluster {
                 }
                 Some(NodeOrder::Leave { patience, back }) => {
                     self.world.note(&format!("{name} leaves"));
-                    self.world.change(id, |link| {
-                        link.may_die = true;
-                        link.blamed_until = u64::MAX;
-                    });
+                    self.world.change(id, |link| link.silent_until = u64::MAX);
                     running.shut_down(patience).await;
                     self.world.change(id, |link| link.has_left = true);
                     self.world.note(&format!("{name} has left"));
@@ -130,7 +127,7 @@ impl Cluster {
         let records = SimRecords {
             world: Arc::clone(world),
             node: id.clone(),
-            inner: self.records.clone(),
+            bucket: self.records.clone(),
         };
         let store = SimStore {
             world: Arc::clone(world),
@@ -147,6 +144,10 @@ impl Cluster {
             registry: ClusterRegistry::new(Arc::new(records)),
             provider: Arc::new(provider),
             tool: Arc::new(SimTool::new(world, id)),
+            reapers: Arc::new(SimReapers {
+                world: Arc::clone(world),
+                node: id.clone(),
+            }),
             clients: self.clients.clone(),
             table: self.table.clone(),
         };

@@ -131,10 +131,11 @@ impl Client {
     pub(super) async fn prompt(
         self,
         number: usize,
+        at: u64,
         sessions: Vec<StartedSession>,
         mut rng: Rng,
     ) -> InputId {
-        sleep(Duration::from_millis(rng.u64(0..28_000))).await;
+        sleep(Duration::from_millis(at)).await;
         let session = &sessions[rng.usize(..sessions.len())];
         let agent = &session.agents[rng.usize(..session.agents.len())];
         let id = InputId::mint();

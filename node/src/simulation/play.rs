@@ -10,7 +10,7 @@ use tokio::{runtime::Builder, sync::mpsc, time::sleep};
 use super::{
     bus::SimBus,
     checks::SimReport,
-    faults::{NODES, faults_of},
+    faults::{faults_of, nodes_of},
     node::{Cluster, Outside},
     people::{Client, StartedSession},
     world::SimWorld,
@@ -23,6 +23,9 @@ use planck_cluster::{
 
 /// How long the cluster may take to come to rest once all faults are over, in milliseconds.
 const REST: u64 = 40_000;
+
+/// The same after the last tool call, which may run long.
+const RESTS_AFTER_TOOL: u64 = 20_000;
 
 /// What a run showed.
 pub(super) struct Played {
@@ -57,11 +60,12 @@ pub(super) fn play(seed: u64, planted: Option<PlantedFault>, outside: &Outside) 
 async fn run(seed: u64, cluster: &Cluster) {
     let mut rng = Rng::with_seed(!seed);
     let world = &cluster.world;
+    let nodes = nodes_of(seed, &mut rng);
     let mut places = Vec::new();
-    for _ in 0..NODES {
+    for place in 0..nodes {
         let (orders, ordered) = mpsc::channel(4);
         places.push(orders);
-        tokio::spawn(cluster.clone().keep_node(ordered));
+        tokio::spawn(cluster.clone().keep_node(place, ordered));
     }
     let client = Client {
         world: Arc::clone(world),
@@ -71,7 +75,7 @@ async fn run(seed: u64, cluster: &Cluster) {
             &NodeId::parse("client").unwrap(),
         )),
     };
-    while serving(world).len() < NODES {
+    while serving(world).len() < nodes {
         sleep(Duration::from_millis(100)).await;
     }
     let (opened, waits) = mpsc::unbounded_channel();
@@ -83,9 +87,15 @@ async fn run(seed: u64, cluster: &Cluster) {
     for number in 0..count {
         sessions.push(client.start(number, &mut rng).await);
     }
-    let faults = faults_of(seed, &mut rng);
+    let faults = faults_of(seed, nodes, &mut rng);
     let prompts: Vec<_> = (0..rng.usize(8..17))
-        .map(|number| tokio::spawn(client.clone().prompt(number, sessions.clone(), rng.fork())))
+        .map(|number| {
+            let at = prompted_at(faults[0].0, &mut rng);
+            let prompted = client
+                .clone()
+                .prompt(number, at, sessions.clone(), rng.fork());
+            tokio::spawn(prompted)
+        })
         .collect();
     if rng.u32(..4) == 0 {
         let closing = client
@@ -93,13 +103,16 @@ async fn run(seed: u64, cluster: &Cluster) {
             .close(sessions[0].clone(), rng.u64(2_000..25_000));
         tokio::spawn(closing);
     }
-    world.suffer(faults, &places).await;
+    cluster.suffer(faults, &places).await;
     for prompt in prompts {
         let _ = prompt.await;
     }
-    let until = world.millis() + REST;
+    let mut until = world.millis() + REST;
     loop {
-        let left = left(cluster, &sessions);
+        let left = left(cluster, nodes, &sessions);
+        if !world.state().running.is_empty() {
+            until = until.max(world.millis() + RESTS_AFTER_TOOL);
+        }
         if left.is_none() {
             world.check_answers();
         }
@@ -113,6 +126,15 @@ async fn run(seed: u64, cluster: &Cluster) {
     }
 }
 
+/// Returns when a client sends a prompt. Half of the prompts are sent around the first fault.
+fn prompted_at(fault: u64, rng: &mut Rng) -> u64 {
+    if rng.bool() {
+        fault.saturating_sub(4_000) + rng.u64(0..8_000)
+    } else {
+        rng.u64(0..28_000)
+    }
+}
+
 /// Returns the nodes that run and may begin work.
 fn serving(world: &SimWorld) -> Vec<Arc<Node>> {
     let living = world.living();
@@ -122,10 +144,10 @@ fn serving(world: &SimWorld) -> Vec<Arc<Node>> {
 }
 
 /// Returns what keeps the cluster from being at rest.
-fn left(cluster: &Cluster, sessions: &[StartedSession]) -> Option<String> {
+fn left(cluster: &Cluster, count: usize, sessions: &[StartedSession]) -> Option<String> {
     let world = &cluster.world;
     let nodes = serving(world);
-    if nodes.len() < NODES {
+    if nodes.len() < count {
         return Some(format!("{} nodes serve", nodes.len()));
     }
     let data = world.data();

@@ -17,22 +17,28 @@ const FIRST_SEEDS: u64 = 32;
 /// The number of seeds that `make test-all` plays.
 const SEEDS: u64 = 1_000;
 /// The number of seeds that a test plays to find each planted fault.
-const SEARCHED: u64 = 100;
+const SEARCHED: u64 = 400;
 /// The maximum number of lines that are shown of a run that failed.
 const SHOWN: usize = 200;
 
-/// The planted faults that the checks find.
-const PLANTED: &[PlantedFault] = &[
-    PlantedFault::ClaimAtAnyEpoch,
-    PlantedFault::ClaimFromTheLiving,
-    PlantedFault::ClaimWithoutStop,
-    PlantedFault::SupersededRunOn,
-    PlantedFault::AnsweredWaitsUnswept,
-    PlantedFault::SecondAnswerAccepted,
-    PlantedFault::SweepBlind,
-    PlantedFault::UnreadUnswept,
-    PlantedFault::HoldersCountAsGone,
-    PlantedFault::StopUnasked,
+/// The planted faults, each with the first seed that finds it. No seed is known that finds
+/// `ToolsBeforeGraceOfMember`.
+const PLANTED: &[(PlantedFault, u64)] = &[
+    (PlantedFault::ClaimAtAnyEpoch, 15),
+    (PlantedFault::ClaimFromTheLiving, 0),
+    (PlantedFault::ClaimWithoutStop, 6),
+    (PlantedFault::DeathWithoutProof, 119),
+    (PlantedFault::SilenceBeyondEcho, 52),
+    (PlantedFault::ToolsBeforeGraceOfDead, 24),
+    (PlantedFault::ToolsBeforeGraceOfSilent, 291),
+    (PlantedFault::ToolsBeforeLossIsSeen, 6),
+    (PlantedFault::SupersededRunOn, 6),
+    (PlantedFault::AnsweredWaitsUnswept, 7),
+    (PlantedFault::SecondAnswerAccepted, 2),
+    (PlantedFault::SweepBlind, 0),
+    (PlantedFault::UnreadUnswept, 7),
+    (PlantedFault::HoldersCountAsGone, 0),
+    (PlantedFault::StopUnasked, 197),
 ];
 
 fn number(name: &str) -> Option<u64> {
@@ -109,11 +115,26 @@ fn nothing_is_violated() {
 
 /// Any violation counts, because the same seeds have none without the fault.
 #[test]
-#[ignore = "takes minutes of CPU time: make test-all"]
 fn planted_faults_are_found() {
+    let outside = Outside::new();
+    let mut missed = PLANTED.to_vec();
+    missed.retain(|(fault, seed)| play(*seed, Some(*fault), &outside).violation.is_none());
+    assert!(missed.is_empty(), "{missed:?} are not found");
+}
+
+/// Prints the first seed that finds each planted fault, or only that of the fault whose name
+/// `PLANCK_SIMULATION_FAULT` contains. A change of the simulation changes what a seed plays, and so
+/// these seeds.
+#[test]
+#[ignore = "takes minutes of CPU time: make test-all"]
+fn planted_faults_are_found_by_a_search() {
+    let named = std::env::var("PLANCK_SIMULATION_FAULT").unwrap_or_default();
+    let faults = PLANTED.iter().map(|(fault, _)| *fault);
+    let first = number("PLANCK_SIMULATION_SEED").unwrap_or(0);
+    let seeds = first..first + number("PLANCK_SIMULATION_SEEDS").unwrap_or(SEARCHED);
     let mut missed = Vec::new();
-    for fault in PLANTED {
-        match play_all(0..SEARCHED, Some(*fault)) {
+    for fault in faults.filter(|fault| format!("{fault:?}").contains(&named)) {
+        match play_all(seeds.clone(), Some(fault)) {
             Ok(_) => missed.push(fault),
             Err((seed, violation, _)) => println!("{fault:?}: seed {seed}: {violation}"),
         }

@@ -43,23 +43,22 @@ impl SimStore {
         &self,
         act: impl FnOnce(&mut StoreData) -> Result<T, StoreError> + Send,
     ) -> Result<T, StoreError> {
-        let is_reached = || self.world.link(&self.node).has_sql && !self.world.state().is_sql_away;
-        self.world.unless_crashed(&self.node).await;
+        let is_reached = || self.world.outages(&self.node).sql <= self.world.millis();
+        self.world.while_running(&self.node).await;
         self.world.pause(0..4).await;
         self.world.slowly(&self.node).await;
-        self.world.unless_crashed(&self.node).await;
+        self.world.while_running(&self.node).await;
         if !is_reached() {
             self.world.pause(100..1_500).await;
-            self.world.unless_crashed(&self.node).await;
+            self.world.while_running(&self.node).await;
             return Err(StoreError::Away("no answer".into()));
         }
         let done = act(&mut self.world.data());
-        let lost = self.world.state().lost;
         self.world.pause(0..3).await;
-        self.world.unless_crashed(&self.node).await;
-        if !is_reached() || self.world.chance(lost) {
+        self.world.while_running(&self.node).await;
+        if !is_reached() || self.world.is_lost(&self.node) {
             self.world.pause(100..1_500).await;
-            self.world.unless_crashed(&self.node).await;
+            self.world.while_running(&self.node).await;
             return Err(StoreError::Away("the answer was lost".into()));
         }
         done

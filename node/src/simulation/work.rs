@@ -1,21 +1,26 @@
-//! The models and the tools of simulated nodes. A prompt `work N` makes an agent call the tool
+//! The models and the tools of simulated nodes, with the processes of the tools and their reapers. A prompt `work N` makes an agent call the tool
 //! `work` N times, one call after the other.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::pending, ops::Range, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use planck_common::{
-    NodeId,
+    CallId, NodeId,
     event::ToolEffect,
     message::{MessageBody, MessageRole, StopReason, text_of},
     usage::Usage,
 };
 use serde_json::value::RawValue;
-use tokio::time::sleep;
+use tokio::{sync::oneshot, time::sleep};
+use tokio_util::sync::CancellationToken;
 
 use super::world::SimWorld;
-use crate::model::{Chunk, Failure, Finish, ToolSpec};
+use crate::{
+    model::{Chunk, Failure, Finish, ToolSpec},
+    node::Reapers,
+};
+use planck_cluster::times::ClusterTimes;
 use planck_providers::{Clients, Encoder, Provider, ReplyProgress, RequestHead, WireRequest};
 use planck_toolbox::{Invocation, Tool, ToolOutcome};
 
@@ -23,6 +28,17 @@ use planck_toolbox::{Invocation, Tool, ToolOutcome};
 pub(super) const PROVIDER: &str = "scripted";
 /// The tool of the simulated agents.
 pub(super) const TOOL: &str = "work";
+
+/// How long the work of a call takes, in milliseconds.
+const WORK: Range<u64> = 100..4_000;
+/// The same for a long call, and how many of 1,000 calls are long.
+const LONG_WORK: Range<u64> = 4_000..30_000;
+const LONG: u32 = 60;
+/// How long a reaper takes to kill its processes when it is told so, in milliseconds.
+const KILLING: Range<u64> = 20..100;
+/// The same for a reaper that its node no longer tells that it runs. The grace before tools start
+/// elsewhere allows it a second.
+const NOTICING: Range<u64> = 0..800;
 
 pub(super) struct SimProvider {
     pub world: Arc<SimWorld>,
@@ -103,7 +119,7 @@ impl Provider for SimProvider {
         ];
         let thinking = stream::once(async move {
             world.pause(30..600).await;
-            world.unless_crashed(&node).await;
+            world.while_running(&node).await;
         });
         thinking
             .flat_map(move |()| stream::iter(pieces.clone().map(Ok)))
@@ -142,36 +158,164 @@ impl Tool for SimTool {
     }
 
     async fn run(&self, call: Invocation) -> ToolOutcome {
-        self.world.unless_crashed(&self.node).await;
-        self.world.tool_began(&self.node, &call);
-        let ended = EndOfTool {
+        if !self.begins(&call).await {
+            return ToolOutcome::stopped("");
+        }
+        let stop = self.world.tool_began(&self.node, &call);
+        let _dropped = EndOfCall {
+            world: Arc::clone(&self.world),
+            node: self.node.clone(),
+            stop: stop.clone(),
+        };
+        let (ended, end) = oneshot::channel();
+        let processes = Processes {
             world: Arc::clone(&self.world),
             node: self.node.clone(),
             call: call.call_id.clone(),
+            stop: stop.clone(),
         };
-        let millis = self.world.draw(100..4_000);
-        let outcome = tokio::select! {
+        tokio::spawn(processes.run(ended));
+        let cancelled = async {
+            call.cancel.cancelled().await;
+            self.world.stop_tool(&self.node, &stop);
+            pending::<()>().await;
+        };
+        let is_done = tokio::select! {
             biased;
-            () = call.cancel.cancelled() => ToolOutcome::stopped(""),
-            () = sleep(Duration::from_millis(millis)) => ToolOutcome::ok("worked"),
+            ended = end => ended == Ok(true),
+            () = cancelled => false,
         };
-        self.world.unless_crashed(&self.node).await;
-        drop(ended);
-        outcome
+        self.world.while_running(&self.node).await;
+        match is_done {
+            true => ToolOutcome::ok("worked"),
+            false => ToolOutcome::stopped(""),
+        }
     }
 }
 
-/// Ends the call when it is dropped, unless its node crashed, which ends it in its own time.
-struct EndOfTool {
-    world: Arc<SimWorld>,
-    node: NodeId,
-    call: planck_common::CallId,
+impl SimTool {
+    /// Waits until the node begins the call. A process that is stopped has not read its permit yet.
+    async fn begins(&self, call: &Invocation) -> bool {
+        while !self.world.is_running(&self.node) {
+            self.world.while_running(&self.node).await;
+            if let Some(node) = self.world.link(&self.node).node.upgrade() {
+                let permit = node.services().handles.view.permit().clone();
+                drop(node);
+                permit.given().await;
+            }
+        }
+        !call.cancel.is_cancelled()
+    }
 }
 
-impl Drop for EndOfTool {
+/// Ends the processes of a call whose agent was dropped.
+struct EndOfCall {
+    world: Arc<SimWorld>,
+    node: NodeId,
+    stop: CancellationToken,
+}
+
+impl Drop for EndOfCall {
     fn drop(&mut self) {
-        if !self.world.link(&self.node).is_crashed {
-            self.world.tool_ended(&self.call);
+        self.world.stop_tool(&self.node, &self.stop);
+    }
+}
+
+/// The processes of a call with their reaper.
+struct Processes {
+    world: Arc<SimWorld>,
+    node: NodeId,
+    call: CallId,
+    stop: CancellationToken,
+}
+
+impl Processes {
+    /// Runs until the work is done, or until the reaper has killed the processes. Reports whether the
+    /// work is done.
+    async fn run(self, ended: oneshot::Sender<bool>) {
+        let world = &self.world;
+        let lasts = match world.chance(LONG) {
+            true => world.draw(LONG_WORK),
+            false => world.draw(WORK),
+        };
+        let is_done = tokio::select! {
+            biased;
+            () = sleep(Duration::from_millis(lasts)) => true,
+            () = self.stop.cancelled() => {
+                world.pause(KILLING).await;
+                false
+            }
+            () = self.unheard() => {
+                world.pause(NOTICING).await;
+                false
+            }
+        };
+        let (call, on) = (
+            world.name("call", &self.call),
+            world.name("node", self.node.as_str()),
+        );
+        if !is_done {
+            world.note(&format!("{call} was killed on {on}"));
+        }
+        world.tool_ended(&self.call);
+        let _ = ended.send(is_done);
+    }
+
+    /// Waits until the reaper was not told for too long that its node runs.
+    async fn unheard(&self) {
+        let reap_after = ClusterTimes::default().reap_after;
+        let reap_after = u64::try_from(reap_after.as_millis()).unwrap();
+        loop {
+            let until = self.world.link(&self.node).beaten_at + reap_after;
+            let left = until.saturating_sub(self.world.millis());
+            if left == 0 {
+                return;
+            }
+            sleep(Duration::from_millis(left)).await;
+        }
+    }
+}
+
+/// The reapers of a node's tools.
+pub(super) struct SimReapers {
+    pub world: Arc<SimWorld>,
+    pub node: NodeId,
+}
+
+impl Reapers for SimReapers {
+    fn beat(&self) {
+        if self.world.is_running(&self.node) {
+            let now = self.world.millis();
+            self.world.change(&self.node, |link| link.beaten_at = now);
+        }
+    }
+
+    fn cut(&self) {
+        let tools = self.world.tools_of(&self.node);
+        tools
+            .iter()
+            .for_each(|stop| self.world.stop_tool(&self.node, stop));
+    }
+}
+
+impl SimWorld {
+    fn tools_of(&self, node: &NodeId) -> Vec<CancellationToken> {
+        let state = self.state();
+        let tools = state.running.values().filter(|tool| tool.node == *node);
+        tools.map(|tool| tool.stop.clone()).collect()
+    }
+
+    /// Makes a reaper kill its processes, if the node runs. A node that is stopped does so when it
+    /// continues, and one that crashed does not.
+    fn stop_tool(self: &Arc<Self>, node: &NodeId, stop: &CancellationToken) {
+        if self.is_running(node) {
+            stop.cancel();
+        } else if !self.link(node).is_crashed {
+            let (world, node, stop) = (Arc::clone(self), node.clone(), stop.clone());
+            tokio::spawn(async move {
+                world.while_running(&node).await;
+                stop.cancel();
+            });
         }
     }
 }

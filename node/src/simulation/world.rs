@@ -2,7 +2,7 @@
 //! the checks, and the trace.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     future::pending,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
@@ -14,6 +14,7 @@ use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
     checks::SimReport,
@@ -21,8 +22,12 @@ use super::{
 };
 use crate::{bus::Delivery, node::Node};
 
-/// How long a process of a crashed node may run on.
-const REAPED: u64 = 2_500;
+/// The longest additional delay of a call of a slow node, in milliseconds.
+const SLOW: u64 = 800;
+/// Of 1,000 answers and requests, how many are lost during a fault.
+const LOST: u32 = 150;
+/// The number of heartbeats of a node that are kept for the checks.
+const BEATS_KEPT: usize = 24;
 
 /// The shared state of a simulation.
 pub(super) struct SimWorld {
@@ -35,19 +40,17 @@ pub(super) struct SimWorld {
 pub(super) struct SimState {
     pub rng: Rng,
     pub nodes: BTreeMap<NodeId, SimLink>,
-    /// Whether the database is unreachable for all nodes.
-    pub is_sql_away: bool,
-    /// Whether the registry is unreachable for all nodes.
-    pub is_registry_away: bool,
-    /// Of 1,000 answers of the store and the registry, how many are lost.
-    pub lost: u32,
-    /// Of 1,000 requests between nodes, how many are lost.
-    pub lost_requests: u32,
+    /// What all nodes lack.
+    pub outages: Outages,
+    /// Nodes that reach each other, but not the others, until this time.
+    pub island: (BTreeSet<NodeId>, u64),
     pub running: BTreeMap<CallId, RunningTool>,
     /// The calls that began, and how often.
     pub began: BTreeMap<CallId, u32>,
     /// When the lease of an agent was last taken from another node, and its epoch since then.
     pub taken: BTreeMap<AgentId, (u64, i64)>,
+    /// Whether the registry lost writes.
+    pub has_lost: bool,
     /// The beginnings and ends of the faults.
     pub faults: Vec<(u64, u64)>,
     /// The sessions whose tool calls need an answer.
@@ -56,37 +59,82 @@ pub(super) struct SimState {
     pub answers: Vec<(SessionId, CallId, WaitDecision)>,
     pub opened: Option<mpsc::UnboundedSender<OpenedWait>>,
     pub report: SimReport,
+    /// The node in each place.
+    pub places: BTreeMap<usize, NodeId>,
     names: BTreeMap<String, String>,
     counts: BTreeMap<&'static str, usize>,
     trace: Vec<String>,
     violation: Option<String>,
-    listeners: Vec<mpsc::UnboundedSender<Delivery>>,
+    listeners: Vec<(NodeId, mpsc::UnboundedSender<Delivery>)>,
+    /// When each node sent its last heartbeats that NATS received.
+    pub beats: BTreeMap<NodeId, VecDeque<u64>>,
     /// The sessions that are to stop with their nodes, whose node died.
     pub must_close: BTreeSet<SessionId>,
 }
 
-/// What a node reaches.
-#[derive(Clone)]
+/// A node and what it reaches.
+#[derive(Clone, Default)]
 pub(super) struct SimLink {
+    pub node: Weak<Node>,
     pub is_crashed: bool,
-    pub has_nats: bool,
-    pub has_sql: bool,
-    /// Whether the node was crashed or cut off at least once, so that its peers may declare it dead.
-    pub may_die: bool,
     /// Whether the node left before its process ended.
     pub has_left: bool,
-    pub node: Weak<Node>,
-    /// Until when the node may be declared dead, because it is or was silent.
-    pub blamed_until: u64,
     pub is_dead: bool,
+    pub outages: Outages,
+    /// Until when peers may not hear the node, or 0 if all of them always did. A node that crashed
+    /// or leaves is silent for ever.
+    pub silent_until: u64,
     /// When the newest proof of life that was accepted was sent.
     pub proved: Option<u64>,
-    /// When the node last had a fault.
-    pub disturbed_at: Option<u64>,
-    /// When the node last had no SQL.
-    pub no_sql_at: Option<u64>,
-    /// The longest additional delay of a call to the store and the registry, in milliseconds.
+    /// Since when the node is suspended.
+    pub suspended_at: Option<u64>,
+    /// When the node last told the reapers of its tools that it runs.
+    pub beaten_at: u64,
+}
+
+/// Until when something is missing.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Outages {
+    /// The process is stopped, as by SIGSTOP.
+    pub paused: u64,
+    pub nats: u64,
+    pub sql: u64,
+    pub registry: u64,
+    /// The watches of the registry are late.
+    pub watches: u64,
+    /// Calls to the store and the registry take longer.
     pub slow: u64,
+    /// Answers of the store and the registry, and requests between nodes, are lost.
+    pub lossy: u64,
+}
+
+impl Outages {
+    fn and(self, other: Self) -> Self {
+        Self {
+            paused: self.paused.max(other.paused),
+            nats: self.nats.max(other.nats),
+            sql: self.sql.max(other.sql),
+            registry: self.registry.max(other.registry),
+            watches: self.watches.max(other.watches),
+            slow: self.slow.max(other.slow),
+            lossy: self.lossy.max(other.lossy),
+        }
+    }
+
+    /// Returns until when the node may not have learned what it must stop.
+    pub fn disturbed_until(self) -> u64 {
+        self.no_sql_until().max(self.no_registry_until())
+    }
+
+    /// Returns until when the store may not have answered.
+    pub fn no_sql_until(self) -> u64 {
+        self.sql.max(self.lossy).max(self.paused)
+    }
+
+    /// Returns until when the registry may not have answered.
+    pub fn no_registry_until(self) -> u64 {
+        self.registry.max(self.nats).max(self.lossy)
+    }
 }
 
 /// A wait that an agent opened.
@@ -97,23 +145,6 @@ pub(super) struct OpenedWait {
     pub wait: CallId,
 }
 
-impl SimLink {
-    const NEW: Self = Self {
-        is_crashed: false,
-        has_nats: true,
-        has_sql: true,
-        may_die: false,
-        has_left: false,
-        node: Weak::new(),
-        blamed_until: 0,
-        is_dead: false,
-        proved: None,
-        disturbed_at: None,
-        no_sql_at: None,
-        slow: 0,
-    };
-}
-
 /// A tool call that runs.
 #[derive(Clone)]
 pub(super) struct RunningTool {
@@ -122,8 +153,26 @@ pub(super) struct RunningTool {
     pub agent: AgentId,
     pub epoch: i64,
     pub incarnation: i64,
-    /// When the processes of the call end if its node crashed.
-    pub until: Option<Instant>,
+    /// Makes the reaper of the call kill its processes.
+    pub stop: CancellationToken,
+}
+
+impl SimState {
+    pub fn outages_of(&self, node: &NodeId) -> Outages {
+        let own = self.nodes.get(node).map(|link| link.outages);
+        self.outages.and(own.unwrap_or_default())
+    }
+
+    fn has_nats(&self, node: &NodeId, now: u64) -> bool {
+        self.outages_of(node).nats <= now
+    }
+
+    /// Returns whether a message from one node arrives at another.
+    fn reaches(&self, from: &NodeId, to: &NodeId, now: u64) -> bool {
+        let (island, until) = &self.island;
+        let is_together = *until <= now || island.contains(from) == island.contains(to);
+        is_together && self.has_nats(from, now) && self.has_nats(to, now)
+    }
 }
 
 impl SimWorld {
@@ -132,23 +181,24 @@ impl SimWorld {
             state: Mutex::new(SimState {
                 rng: Rng::with_seed(seed),
                 nodes: BTreeMap::new(),
-                is_sql_away: false,
-                is_registry_away: false,
-                lost: 0,
-                lost_requests: 0,
+                outages: Outages::default(),
+                island: (BTreeSet::new(), 0),
                 running: BTreeMap::new(),
                 began: BTreeMap::new(),
                 taken: BTreeMap::new(),
+                has_lost: false,
                 faults: Vec::new(),
                 careful: BTreeSet::new(),
                 answers: Vec::new(),
                 opened: None,
                 report: SimReport::default(),
+                places: BTreeMap::new(),
                 names: BTreeMap::new(),
                 counts: BTreeMap::new(),
                 trace: Vec::new(),
                 violation: None,
                 listeners: Vec::new(),
+                beats: BTreeMap::new(),
                 must_close: BTreeSet::new(),
             }),
             rows: Arc::default(),
@@ -176,11 +226,10 @@ impl SimWorld {
         }
     }
 
-    /// Waits as long as the node's link is slow.
+    /// Waits as long as a call of the node takes.
     pub(super) async fn slowly(&self, node: &NodeId) {
-        let slow = self.link(node).slow;
-        if slow > 0 {
-            self.pause(0..slow).await;
+        if self.outages(node).slow > self.millis() {
+            self.pause(0..SLOW).await;
         }
     }
 
@@ -223,16 +272,30 @@ impl SimWorld {
             .clone()
     }
 
-    /// Returns the heartbeats of all nodes from now on.
-    pub(super) fn listen(&self) -> mpsc::UnboundedReceiver<Delivery> {
+    /// Returns the heartbeats that a node receives from now on.
+    pub(super) fn listen(&self, node: &NodeId) -> mpsc::UnboundedReceiver<Delivery> {
         let (sender, receiver) = mpsc::unbounded_channel();
-        self.state().listeners.push(sender);
+        self.state().listeners.push((node.clone(), sender));
         receiver
     }
 
-    pub(super) fn deliver(&self, heartbeat: &Delivery) {
-        let listeners = &mut self.state().listeners;
-        listeners.retain(|listener| listener.send(heartbeat.clone()).is_ok());
+    /// Delivers a heartbeat to the nodes that `from` reaches.
+    pub(super) fn deliver(&self, from: &NodeId, heartbeat: &Delivery) {
+        let now = self.millis();
+        let mut state = self.state();
+        if !state.has_nats(from, now) {
+            return;
+        }
+        let beats = state.beats.entry(from.clone()).or_default();
+        beats.push_back(now);
+        if beats.len() > BEATS_KEPT {
+            beats.pop_front();
+        }
+        let mut listeners = std::mem::take(&mut state.listeners);
+        listeners.retain(|(node, listener)| {
+            !state.reaches(from, node, now) || listener.send(heartbeat.clone()).is_ok()
+        });
+        state.listeners = listeners;
     }
 
     pub(super) fn violated(&self, what: String) {
@@ -249,13 +312,44 @@ impl SimWorld {
     }
 
     pub(super) fn link(&self, node: &NodeId) -> SimLink {
-        let known = self.state().nodes.get(node).cloned();
-        // The clients are no nodes, and reach everything.
-        known.unwrap_or(SimLink::NEW)
+        // The clients are no nodes, and have no faults of their own.
+        self.state().nodes.get(node).cloned().unwrap_or_default()
     }
 
-    pub(super) fn add(&self, id: &NodeId) {
-        self.state().nodes.insert(id.clone(), SimLink::NEW);
+    pub(super) fn outages(&self, node: &NodeId) -> Outages {
+        self.state().outages_of(node)
+    }
+
+    pub(super) fn has_nats(&self, node: &NodeId) -> bool {
+        self.state().has_nats(node, self.millis())
+    }
+
+    pub(super) fn reaches(&self, from: &NodeId, to: &NodeId) -> bool {
+        self.state().reaches(from, to, self.millis())
+    }
+
+    /// Returns whether an answer to a node is lost.
+    pub(super) fn is_lost(&self, node: &NodeId) -> bool {
+        self.outages(node).lossy > self.millis() && self.chance(LOST)
+    }
+
+    pub(super) fn add(&self, id: &NodeId, place: usize) {
+        let now = self.millis();
+        let mut state = self.state();
+        let apart_until = Some(state.island.1).filter(|until| *until > now);
+        let link = SimLink {
+            silent_until: apart_until.unwrap_or(0),
+            ..SimLink::default()
+        };
+        state.nodes.insert(id.clone(), link);
+        state.places.insert(place, id.clone());
+    }
+
+    /// Returns the node that runs in this place.
+    pub(super) fn node_at(&self, place: usize) -> Option<NodeId> {
+        let state = self.state();
+        let node = state.places.get(&place)?;
+        (!state.nodes[node].is_crashed).then(|| node.clone())
     }
 
     pub(super) fn change(&self, id: &NodeId, change: impl FnOnce(&mut SimLink)) {
@@ -264,26 +358,30 @@ impl SimWorld {
         }
     }
 
-    /// Never returns on a node that crashed.
-    pub(super) async fn unless_crashed(&self, node: &NodeId) {
-        if self.link(node).is_crashed {
-            pending::<()>().await;
+    /// Waits while the process of a node is stopped. Never returns on a node that crashed.
+    pub(super) async fn while_running(&self, node: &NodeId) {
+        loop {
+            if self.link(node).is_crashed {
+                pending::<()>().await;
+            }
+            let left = self.outages(node).paused.saturating_sub(self.millis());
+            if left == 0 {
+                return;
+            }
+            sleep(Duration::from_millis(left)).await;
         }
+    }
+
+    pub(super) fn is_running(&self, node: &NodeId) -> bool {
+        !self.link(node).is_crashed && self.outages(node).paused <= self.millis()
     }
 
     /// Ends a node as SIGKILL does: it does nothing more, and its tools end soon.
     pub(super) fn crash(&self, node: &NodeId) {
-        let mut state = self.state();
-        if let Some(link) = state.nodes.get_mut(node) {
+        self.change(node, |link| {
             link.is_crashed = true;
-            link.may_die = true;
-            link.blamed_until = u64::MAX;
-        }
-        let SimState { rng, running, .. } = &mut *state;
-        for tool in running.values_mut().filter(|tool| tool.node == *node) {
-            let more = Duration::from_millis(rng.u64(0..REAPED));
-            tool.until.get_or_insert(Instant::now() + more);
-        }
+            link.silent_until = u64::MAX;
+        });
     }
 
     pub(super) fn tool_ended(&self, call: &CallId) {

@@ -50,7 +50,15 @@ impl Takeover {
         session: &SessionRecord,
         guard: &SessionGuard,
     ) -> Result<(), Refusal> {
-        self.close_locked(session, LOST, Purpose::Lost, guard).await
+        let closed = self.close_locked(session, LOST, Purpose::Lost, guard).await;
+        if closed.is_err() {
+            // This node may have started the agents, only for their ends. A prompt must not make them
+            // work before a sweep repeats the close.
+            let here = self.handles.host.agents(Some(&session.id));
+            self.handles.host.drop_agents(&here).await;
+            self.handles.host.may_miss_agents_of(&session.id);
+        }
+        closed
     }
 
     /// Closes the session under its lock. Records the session as closed before any member ends.

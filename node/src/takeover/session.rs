@@ -148,9 +148,19 @@ impl Takeover {
         purpose: Purpose<'_>,
     ) -> Result<Option<Led>, Refusal> {
         let hosting = self.handles.host.hosting(&lead.id);
+        let holder = self.holder(lead.node.as_ref()).await;
+        // The holder may have become known as dead since the caller asked whether the session is lost.
+        if matches!(purpose, Purpose::Work { .. })
+            && session.state == SessionState::Open
+            && self.is_lost_with(session, holder)
+        {
+            return Err(Refusal::unavailable(
+                "the session's node died, and the session is being closed; ask again",
+            ));
+        }
         let step = recovery::lead_step(LeadFacts {
             is_hosted_here: hosting.is_some(),
-            holder: self.holder(lead.node.as_ref()).await,
+            holder,
             is_alone: self.handles.view.is_alone(),
             is_ending: purpose == Purpose::End,
         });
@@ -301,6 +311,10 @@ impl Takeover {
     /// Returns whether the session's node died and the session is not to continue.
     pub(super) async fn is_lost(&self, session: &SessionRecord) -> bool {
         let holder = self.holder(session.owner.as_ref()).await;
+        self.is_lost_with(session, holder)
+    }
+
+    fn is_lost_with(&self, session: &SessionRecord, holder: LeaseHolder) -> bool {
         let has_begun = self.maintenance.is_closing_lost(&session.id);
         recovery::is_lost(holder, session.spec.on_node_death, has_begun)
     }

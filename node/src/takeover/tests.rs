@@ -427,6 +427,26 @@ async fn close_that_was_cut_short_is_repeated_when_the_lead_runs() {
     host.leave().await;
 }
 
+/// The death of a session's node may become known after the session was found not to be lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn session_that_is_to_stop_does_not_continue_under_the_lease_of_a_dead_node() {
+    let world = World::new().await;
+    let (host, other) = (world.node().await, world.node().await);
+    let (started, guard) = cut_short_close(&world, &host, &other).await;
+    let session = other.session(&started).await;
+    let purpose = Purpose::Work {
+        reason: "prompted",
+        may_open: true,
+    };
+    let refused = takeover(&other).take_over_here(&session, purpose, &guard);
+    assert!(refused.await.unwrap_err().retryable);
+    assert!(!other.services().handles.host.has(&started.orchestrator));
+    drop(guard);
+    sweep_closes(&other, &started, false).await;
+    other.leave().await;
+    host.leave().await;
+}
+
 /// A sweep has seen a close that has not ended. It ends while the sweep waits for it, and the session
 /// is opened again.
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,7 @@ use crate::{
     actor::{Toolboxes, runtimes::Runtimes},
     bus::Bus,
     config::Config,
-    node::{Joining, Node},
+    node::{Joining, Node, Reapers},
     sidecar::Sidecars,
     team::TeamLibrary,
 };
@@ -17,7 +17,7 @@ use planck_cluster::{registry::ClusterRegistry, thread::MemberLink};
 use planck_providers::{Clients, Llm, LlmOptions, ModelTable, Provider};
 use planck_store::SessionStore;
 use planck_toolbox::skill::Skills;
-use planck_toolbox::{ReaperHeartbeat, Tool, ToolCatalogue};
+use planck_toolbox::{Tool, ToolCatalogue};
 
 /// What a simulation puts in the place of the outside.
 pub(crate) struct SimulatedParts {
@@ -27,6 +27,7 @@ pub(crate) struct SimulatedParts {
     pub registry: ClusterRegistry,
     pub provider: Arc<dyn Provider>,
     pub tool: Arc<dyn Tool>,
+    pub reapers: Arc<dyn Reapers>,
     /// The table of models, which is parsed once for all nodes.
     pub table: ModelTable,
     pub clients: Clients,
@@ -59,7 +60,7 @@ pub(crate) fn simulated(config: &Config, own: SimulatedParts) -> Result<Arc<Node
         cluster: config.cluster.clone(),
         registry: own.registry,
         store_address: "simulated".into(),
-        heartbeat: ReaperHeartbeat::new(config.cluster.times().reap_after),
+        reapers: own.reapers,
     };
     let parts = NodeParts {
         workspaces: workspaces(config),
