@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
+#[cfg(any(debug_assertions, feature = "simulation"))]
+use planck_common::Timestamp;
 use tokio::time::Instant;
 
 use crate::moment::Moment;
@@ -17,6 +19,9 @@ thread_local! {
 #[cfg(any(debug_assertions, feature = "simulation"))]
 /// What the clock shows when a simulation begins.
 const SIMULATION_BEGINS: Moment = Moment::from_millis(1_000_000);
+/// The time of day at which a simulation begins.
+#[cfg(any(debug_assertions, feature = "simulation"))]
+const SIMULATION_DATE: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
 /// Returns the current time. It does not jump if the time of day is set.
 pub fn now() -> Moment {
@@ -35,11 +40,16 @@ pub fn instant(moment: Moment) -> Instant {
     Instant::now() + moment.since(now())
 }
 
-/// Makes the clock of this thread count tokio's time from now on, which a simulation pauses. It is
-/// public because a simulation of whole nodes is a test of `planck-node`. What is shipped has neither
+/// Makes the clock and the time of day of this thread count tokio's time from now on, which a
+/// simulation pauses. It is public because a simulation of whole nodes is a test of `planck-node`. What is shipped has neither
 /// debug assertions nor the feature, and so no such clock.
 #[cfg(any(debug_assertions, feature = "simulation"))]
 #[doc(hidden)]
 pub fn count_tokio_time() {
     SIMULATED_FROM.set(Some(Instant::now()));
+    Timestamp::simulate(|| {
+        let since = now().since(SIMULATION_BEGINS).as_millis();
+        let since = i64::try_from(since).unwrap_or(i64::MAX);
+        Timestamp::from_millis(SIMULATION_DATE.millis().saturating_add(since))
+    });
 }

@@ -96,7 +96,7 @@ impl Membership {
                 .map(|echo| just_after(echo, self.times.echo_limit)),
             self.proofs
                 .newest()
-                .map(|proof| just_after(proof, self.times.proof_limit)),
+                .map(|proof| just_after(proof, self.proof_limit())),
         ];
         let fence = fence
             .into_iter()

@@ -67,6 +67,15 @@ pub enum PlantedFault {
     /// A claim does not ask living nodes to stop the members of the last incarnation
     /// (`takeover/incarnation.rs`).
     StopUnasked,
+    /// A close does not end the members (`takeover/close.rs`).
+    ClosedMembersRunOn,
+    /// A node does not stop the members of a team that is dead (`team_registry.rs`).
+    DeadTeamRunsOn,
+    /// The record of a team keeps the last node of an orchestrator that has moved
+    /// (`team_registry.rs`).
+    MoveUnrecorded,
+    /// A sweep does not end waits whose time is over (`takeover.rs`).
+    ExpiryUnswept,
     /// Neither teams nor members have records in the registry (`claiming.rs` and the simulation).
     NoTeamRecords,
 }

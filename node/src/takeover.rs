@@ -141,7 +141,9 @@ impl Takeover {
         }
         let alive = self.handles.view.liveness().alive();
         let has_somebody_left = self.maintenance.has_somebody_left(&alive);
-        self.handles.store.expire_waits().await?;
+        if !is_planted(PlantedFault::ExpiryUnswept) {
+            self.handles.store.expire_waits().await?;
+        }
         let mut strays = self.handles.store.sweep(&alive).await?;
         if !is_planted(PlantedFault::UnreadUnswept) {
             self.wake_own(&strays).await;
@@ -193,6 +195,7 @@ impl Takeover {
         let Some(session) = session.filter(|session| self.placement.sees(session)) else {
             return Ok(());
         };
+        self.release_stopped(&session, strays).await?;
         let is_open = session.state == SessionState::Open;
         let is_prompted = !is_open && self.is_prompted(strays).await?;
         let has_lease = strays.iter().any(|stray| stray.node.is_some());

@@ -15,6 +15,7 @@ use planck_cluster::{
     Revision,
     cascade::{Cascade, CascadeEffect, CascadeInput, SeenTeam, TeamIncarnation},
     clock,
+    planted::{PlantedFault, is_planted},
     registry::{ClusterRegistry, DeathOf, MembersCreated, RegistryError, TeamWritten},
 };
 use planck_common::{
@@ -93,6 +94,9 @@ impl TeamRegistry {
         let Some(found) = found.filter(|found| found.record.state == TeamStanding::Alive) else {
             return Ok(false);
         };
+        if is_planted(PlantedFault::MoveUnrecorded) {
+            return Ok(true);
+        }
         let record = self.record(session.id.clone(), session.lead.clone());
         let moved = registry
             .hand_over(&session.team, session.incarnation, &record, found.revision)
@@ -400,6 +404,9 @@ impl TeamRegistry {
     }
 
     async fn stop_members(&self, team: TeamIncarnation, agents: Vec<AgentId>, end: TeamEnd) {
+        if is_planted(PlantedFault::DeadTeamRunsOn) {
+            return;
+        }
         let order = StopTeam {
             team_id: team.team.clone(),
             incarnation: team.incarnation,

@@ -1,7 +1,7 @@
 //! Complete nodes for the tests of the services. The nodes of a test share a bus in memory and a
 //! SQLite store.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use planck_common::{
@@ -86,10 +86,19 @@ impl World {
 
     /// Makes the file of a session refuse its removal.
     pub(crate) async fn refuse_removal(&self, session: &Started) {
+        let refused = planck_tests::sqlite::refuse_removal(&self.file(session)).await;
+        refused.unwrap();
+    }
+
+    /// Makes the file of a session refuse to record the session as closed.
+    pub(crate) async fn refuse_close(&self, session: &Started) {
+        let refused = planck_tests::sqlite::refuse_close(&self.file(session)).await;
+        refused.unwrap();
+    }
+
+    fn file(&self, session: &Started) -> PathBuf {
         let name = format!("sessions/{}_{}.db", session.session_id, session.name);
-        planck_tests::sqlite::refuse_removal(&self.folder.path().join(name))
-            .await
-            .unwrap();
+        self.folder.path().join(name)
     }
 
     /// Returns a request for a session with these members. The member `lead` is the orchestrator.

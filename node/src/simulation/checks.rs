@@ -1,12 +1,13 @@
 //! The conditions that must hold despite all faults. They are checked at the events that they
 //! concern, every second, and when the cluster is at rest. All times are in virtual milliseconds.
 
+mod teams;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use planck_common::{
-    AgentId, CallId, NodeId, SessionId,
+    AgentId, CallId, NodeId, SessionId, Timestamp,
     command::{AgentState, SessionState},
-    event::EventKind,
     registry::{Key, NodeRecord, NodeStanding},
     spec::OnNodeDeath,
     wait::{WaitDecision, WaitState},
@@ -15,13 +16,15 @@ use planck_toolbox::Invocation;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+pub(super) use self::teams::TeamNotes;
 use super::{
+    faults::Fault,
     node::Cluster,
     store::SimSession,
     world::{RunningTool, SimState, SimWorld},
 };
 use crate::bus::records::Write;
-use planck_store::SessionRecord;
+use planck_store::LeaseClaim;
 
 /// How long before and after an event no fault may happen if a limit on time is to hold.
 const CALM_FOR: u64 = 15_000;
@@ -33,6 +36,13 @@ const FAILOVER_WITHIN: u64 = 8_000;
 const READ_WITHIN: u64 = 13_000;
 /// The time within which an abort ends a turn, without a fault.
 const ABORTS_WITHIN: u64 = 7_000;
+/// The time within which a wait that has expired ends its call, without a fault.
+const EXPIRES_WITHIN: u64 = 13_000;
+/// Of 1,000 sessions that are closed because their node died, in how many the database becomes
+/// unavailable meanwhile.
+const CLOSES_INTERRUPTED: u32 = 500;
+/// Of 1,000 deaths, after how many a node loses NATS for a moment.
+const DEATHS_INTERRUPTED: u32 = 100;
 /// How long an agent may run after its lease was taken or its incarnation ended.
 const STOPS_WITHIN: u64 = 13_000;
 /// The same for a node that is suspended and reads SQL.
@@ -72,6 +82,10 @@ pub(super) struct SimReport {
     pub answer_bounds: u64,
     pub aborts: u64,
     pub abort_bounds: u64,
+    /// Waits that expired without a fault around.
+    pub expiries: u64,
+    /// Tasks between agents that have their outcome.
+    pub tasks: u64,
 }
 
 impl SimReport {
@@ -87,6 +101,8 @@ impl SimReport {
         self.answer_bounds += other.answer_bounds;
         self.aborts += other.aborts;
         self.abort_bounds += other.abort_bounds;
+        self.expiries += other.expiries;
+        self.tasks += other.tasks;
     }
 }
 
@@ -227,19 +243,19 @@ impl SimWorld {
 
     /// Returns whether a session is to be closed because its node died, and is not closed yet.
     pub(super) fn must_close(&self, session: &SimSession) -> bool {
-        let mut rows = session.log.iter();
-        let is_closed = rows.any(|row| row.row.kind == EventKind::SessionClosed);
-        !is_closed && self.state().must_close.contains(&session.record().id)
+        self.state().must_close.contains(&session.record().id)
     }
 
     /// Checks a claim. `from` held the lease before.
     pub(super) fn claimed(
-        &self,
-        session: &SessionRecord,
+        self: &Arc<Self>,
+        stored: &SimSession,
         agent: &AgentId,
         (from, by): (&NodeId, &NodeId),
-        epoch: i64,
+        (claim, epoch): (&LeaseClaim, i64),
     ) {
+        self.claimed_again(stored, agent, (from, by), epoch - 1);
+        let session = stored.record();
         let (link, now) = (self.link(from), self.millis());
         let running = link.node.upgrade();
         let runs_it = running.is_some_and(|node| node.services().handles.host.has(agent));
@@ -255,14 +271,18 @@ impl SimWorld {
         if from != by {
             state.taken.insert(agent.clone(), (now, epoch));
         }
-        if is_lead && stops && is_open && link.is_crashed && !link.has_left {
+        let is_lost = matches!(claim, LeaseClaim::Lead { after_death: true });
+        if is_lost && stops && is_open && link.is_crashed && !link.has_left {
             state.report.closes += 1;
             state.must_close.insert(session.id.clone());
+            drop(state);
+            let time = Duration::from_millis(self.draw(1_000..4_000));
+            self.may_interrupt(CLOSES_INTERRUPTED, 0..80, Fault::SqlAway(time));
         }
     }
 
     /// Checks writes to the registry that were accepted: proofs of life and declarations of death.
-    pub(super) fn registry_wrote(&self, by: &NodeId, writes: &[Write], sent: u64) {
+    pub(super) fn registry_wrote(self: &Arc<Self>, by: &NodeId, writes: &[Write], sent: u64) {
         for write in writes {
             match Key::parse(&write.key) {
                 Some(Key::Proof(node)) if node == *by => {
@@ -273,16 +293,19 @@ impl SimWorld {
                     let Ok(record) = serde_json::from_slice::<NodeRecord>(value) else {
                         continue;
                     };
-                    if record.state == NodeStanding::Dead {
-                        self.declared_dead(by, &node, sent);
+                    match record.state {
+                        NodeStanding::Dead => self.declared_dead(by, &node, sent),
+                        NodeStanding::Left => self.change(&node, |link| link.has_left = true),
+                        NodeStanding::Alive | NodeStanding::Draining => {}
                     }
                 }
+                Some(Key::Team(team, incarnation)) => self.team_written((team, incarnation), write),
                 _ => {}
             }
         }
     }
 
-    fn declared_dead(&self, observer: &NodeId, suspect: &NodeId, sent: u64) {
+    fn declared_dead(self: &Arc<Self>, observer: &NodeId, suspect: &NodeId, sent: u64) {
         let (by, node) = (self.name("node", observer), self.name("node", suspect));
         self.note(&format!("{node} is dead, says {by}"));
         let now = self.millis();
@@ -301,6 +324,10 @@ impl SimWorld {
             ));
         }
         self.change(suspect, |link| link.is_dead = true);
+        self.leader_died(suspect);
+        let place = usize::try_from(self.draw(0..2)).unwrap();
+        let time = Duration::from_millis(self.draw(200..1_000));
+        self.may_interrupt(DEATHS_INTERRUPTED, 0..10, Fault::CutOffNats(place, time));
         self.state().report.deaths += 1;
     }
 
@@ -358,6 +385,7 @@ impl SimWorld {
                 }
             }
             stale = still;
+            self.watch_teams(now);
         }
     }
 
@@ -460,6 +488,34 @@ impl SimWorld {
         }
     }
 
+    /// Returns whether the time of a wait is over.
+    pub(super) fn has_expired(&self, session: &SessionId, wait: &CallId) -> bool {
+        let data = self.data();
+        let session = data.sessions.get(session);
+        let wait = session.and_then(|session| session.wait(wait));
+        wait.is_some_and(|wait| wait.expires_at.is_some_and(|at| at <= Timestamp::now()))
+    }
+
+    /// Checks that a wait that no client answers ends its call once its time, which is `lasts`, is
+    /// over.
+    pub(super) async fn expect_expiry(&self, session: &SessionId, wait: &CallId, lasts: Duration) {
+        let since = self.millis();
+        sleep(lasts + Duration::from_millis(EXPIRES_WITHIN)).await;
+        if !self.is_calm_since(since) {
+            return;
+        }
+        self.state().report.expiries += 1;
+        let is_live = {
+            let data = self.data();
+            let session = data.sessions.get(session);
+            session.is_some_and(|session| session.waits[wait].is_live())
+        };
+        if is_live {
+            let call = self.name("call", wait);
+            self.violated(format!("the wait of {call} has expired and not ended"));
+        }
+    }
+
     /// Checks that an abort that was acknowledged now ends the turn.
     pub(super) async fn expect_abort(&self, session: &SessionId, agent: &AgentId, turn: u32) {
         let since = self.millis();
@@ -488,16 +544,14 @@ impl Cluster {
     /// nothing else happens.
     pub(super) async fn expect_failover(self, node: NodeId) {
         let (world, since) = (Arc::clone(&self.world), self.world.millis());
-        let others = {
+        let is_alone = || {
             let state = world.state();
             let from = since.saturating_sub(CALM_FOR);
             let until = since + FAILOVER_WITHIN;
-            let faults = state.faults.iter();
-            faults
-                .filter(|(begin, end)| *begin <= until && *end >= from)
-                .count()
+            let near = |(begin, end): &&(u64, u64)| *begin <= until && *end >= from;
+            state.faults.iter().filter(near).count() <= 1
         };
-        if others > 1 {
+        if !is_alone() {
             return;
         }
         world.state().report.bounds += 1;
@@ -511,7 +565,7 @@ impl Cluster {
         }
         sleep(Duration::from_millis(FAILOVER_WITHIN - DEATH_WITHIN)).await;
         let left = world.data().held_by(&node, |_| true);
-        if let Some(left) = left.first() {
+        if let Some(left) = left.first().filter(|_| is_alone()) {
             let agent = world.name("agent", &left.agent);
             world.violated(format!(
                 "{agent} of {name}, which crashed at {since}, was not taken over"

@@ -1,6 +1,6 @@
 //! The faults of a run. The seed decides which ones there are, and when.
 
-use std::{collections::BTreeSet, ops::Range, time::Duration};
+use std::{collections::BTreeSet, ops::Range, sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use planck_common::{NodeId, registry::NodeStanding};
@@ -126,7 +126,7 @@ fn pair_of(nodes: usize, rng: &mut Rng) -> Option<[(u64, Fault); 2]> {
     let back = time(4_000..8_000);
     let crash = Fault::Order(place, NodeOrder::Crash { back });
     let (outage, cut, patience) = (time(500..3_000), time(4_000..9_000), time(0..4_000));
-    Some(match rng.u32(..20) {
+    Some(match rng.u32(..22) {
         // The database is away while the sessions of a dead node are taken over or closed.
         0 | 1 => [
             (at, crash),
@@ -168,6 +168,15 @@ fn pair_of(nodes: usize, rng: &mut Rng) -> Option<[(u64, Fault); 2]> {
             [
                 (at, Fault::Pause(place, Duration::from_millis(silent))),
                 (cut_at, Fault::CutOffNats(other, cut)),
+            ]
+        }
+        // A node dies after it handed some of its agents over.
+        12 | 13 => {
+            let patience = Duration::from_secs(4);
+            let leave = NodeOrder::Leave { patience, back };
+            [
+                (at, Fault::Order(place, leave)),
+                (at + rng.u64(100..2_000), crash),
             ]
         }
         _ => return None,
@@ -331,6 +340,23 @@ impl SimWorld {
         if let Some(node) = self.node_at(place) {
             self.change(&node, |link| what(&mut link.outages));
         }
+    }
+
+    /// Lets a fault happen within this time in milliseconds, with this probability. Faults at random
+    /// times seldom meet what a node does in several short steps.
+    pub(super) fn may_interrupt(self: &Arc<Self>, of_1000: u32, within: Range<u64>, fault: Fault) {
+        if !self.chance(of_1000) {
+            return;
+        }
+        let world = Arc::clone(self);
+        tokio::spawn(async move {
+            world.pause(within).await;
+            let now = world.millis();
+            let end = now + u64::try_from(fault.lasts().as_millis()).unwrap();
+            world.state().faults.push((now, end));
+            world.note(&format!("interrupted by {fault:?}"));
+            world.begin(fault);
+        });
     }
 
     /// Changes the outages of a node whose heartbeats do not arrive meanwhile.

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use planck_common::NodeId;
+use planck_common::{NodeId, quantity::Period};
 use tokio::{sync::mpsc, time::sleep};
 
 use super::{
@@ -26,6 +26,9 @@ use planck_providers::{Clients, ModelTable};
 
 /// The workspace of all sessions.
 pub(super) const WORKSPACE: &str = "simulated";
+
+/// How long a wait is open.
+pub(super) const WAITS_LAST: Duration = Duration::from_secs(6);
 
 /// An order to the node in one place.
 #[derive(Debug, Clone, Copy)]
@@ -111,9 +114,15 @@ impl Cluster {
                 Some(NodeOrder::Leave { patience, back }) => {
                     self.world.note(&format!("{name} leaves"));
                     self.world.change(id, |link| link.silent_until = u64::MAX);
-                    running.shut_down(patience).await;
-                    self.world.change(id, |link| link.has_left = true);
-                    self.world.note(&format!("{name} has left"));
+                    tokio::select! {
+                        biased;
+                        () = running.shut_down(patience) => {
+                            self.world.note(&format!("{name} has left"));
+                        }
+                        Some(_) = orders.recv() => {
+                            self.world.note(&format!("{name} crashes"));
+                        }
+                    }
                     self.world.crash(id);
                     back
                 }
@@ -169,6 +178,7 @@ impl Outside {
         let mut config = Config::default();
         // Only a configured address makes the node expect other nodes.
         config.nats.url = Some(ConfiguredUrl::new("nats://unused:4222".to_owned()));
+        config.waits.expire_after = Period(WAITS_LAST);
         config.models.default = Some(format!("{PROVIDER}:model"));
         config
             .workspaces

@@ -19,14 +19,20 @@ use tokio::{sync::mpsc, time::sleep};
 
 use super::{
     bus::SimBus,
-    node::WORKSPACE,
-    work::TOOL,
+    node::{WAITS_LAST, WORKSPACE},
+    work::{DELEGATE, RESPOND, TOOL},
     world::{OpenedWait, SimWorld},
 };
 use crate::bus::Bus;
 
 /// The members of each session. The first one is the orchestrator.
 const MEMBERS: [&str; 3] = ["lead", "left", "right"];
+/// The tools of each member.
+const TOOLS: &[&str] = &[TOOL, DELEGATE, RESPOND];
+/// One in this many prompts makes an agent give another one a task.
+const DELEGATED: u32 = 4;
+/// Until when people leave waits open or answer them late, in milliseconds.
+const LAST_LATE: u64 = 18_000;
 /// How long a client waits for an answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
@@ -83,9 +89,10 @@ impl Client {
         let member = |name: &&str| Member {
             r#type: (*name).to_owned(),
             tools: Some(match *name {
-                "lead" => vec!["spawn_agent".to_owned(), TOOL.to_owned()],
-                _ => vec![TOOL.to_owned()],
-            }),
+                "lead" => [&["spawn_agent"][..], TOOLS].concat(),
+                _ => TOOLS.to_vec(),
+            })
+            .map(|tools| tools.into_iter().map(str::to_owned).collect()),
             ..Member::default()
         };
         let id = SessionId::mint();
@@ -137,11 +144,19 @@ impl Client {
     ) -> InputId {
         sleep(Duration::from_millis(at)).await;
         let session = &sessions[rng.usize(..sessions.len())];
-        let agent = &session.agents[rng.usize(..session.agents.len())];
+        let place = rng.usize(..session.agents.len());
+        let agent = &session.agents[place];
         let id = InputId::mint();
+        let text = if rng.u32(..DELEGATED) == 0 {
+            let other = (place + rng.usize(1..MEMBERS.len())) % MEMBERS.len();
+            let task = if rng.bool() { "work" } else { "respond" };
+            format!("delegate {task} {}", MEMBERS[other])
+        } else {
+            format!("work {}", rng.u32(0..4))
+        };
         let prompt = Prompt {
             prompt_id: Some(id.clone()),
-            ..Prompt::from(format!("work {}", rng.u32(0..4)).as_str())
+            ..Prompt::from(text.as_str())
         };
         let address = Address::agent(agent, AgentVerb::Prompt.name());
         let answer: Result<serde_json::Value, Code> =
@@ -166,6 +181,9 @@ impl Client {
         let closed: Option<Result<serde_json::Value, Code>> =
             self.ask(&address, "{}".to_owned()).await;
         self.world.note(&format!("{name} closed: {closed:?}"));
+        if matches!(closed, Some(Ok(_))) {
+            self.world.closed(&session.id);
+        }
     }
 
     /// Answers the waits that agents open, sometimes twice, and aborts some of the turns that wait.
@@ -180,7 +198,17 @@ impl Client {
                 WaitDecision::Allow => WaitDecision::Deny,
                 _ => WaitDecision::Allow,
             };
-            let at = rng.u64(50..3_000);
+            let may_be_late = self.world.millis() < LAST_LATE;
+            let at = match may_be_late && rng.u32(..4) == 0 {
+                true => rng.u64(50..9_000),
+                false => rng.u64(50..3_000),
+            };
+            if may_be_late && rng.u32(..6) == 0 {
+                let OpenedWait { session, wait, .. } = wait;
+                let world = Arc::clone(&self.world);
+                tokio::spawn(async move { world.expect_expiry(&session, &wait, WAITS_LAST).await });
+                continue;
+            }
             if rng.u32(..6) == 0 {
                 let abort = self.clone().abort(wait.clone(), rng.u64(1..4_000));
                 tokio::spawn(abort);
@@ -196,11 +224,17 @@ impl Client {
     async fn answer(self, opened: OpenedWait, decision: WaitDecision, at: u64) {
         sleep(Duration::from_millis(at)).await;
         let OpenedWait { session, wait, .. } = opened;
+        let is_late = self.world.has_expired(&session, &wait);
         let address = Address::session(&session, SessionVerb::Answer.name());
         let body = serde_json::json!({ "wait": wait, "decision": decision }).to_string();
         let answered: Result<serde_json::Value, Code> = self.until_answered(&address, &body).await;
         self.note_answer(&wait, decision, answered.as_ref().err());
         if answered.is_ok() {
+            if is_late {
+                let call = self.world.name("call", &wait);
+                self.world
+                    .violated(format!("{call} was answered after it had expired"));
+            }
             self.world.expect_answer(&session, &wait, decision).await;
         }
     }

@@ -13,6 +13,7 @@ use super::{
     faults::{faults_of, nodes_of},
     node::{Cluster, Outside},
     people::{Client, StartedSession},
+    store::SimSession,
     world::SimWorld,
 };
 use crate::node::Node;
@@ -115,6 +116,9 @@ async fn run(seed: u64, cluster: &Cluster) {
         }
         if left.is_none() {
             world.check_answers();
+            let tasks = |session: &SimSession| session.check_tasks().unwrap_or(0);
+            let tasks = world.data().sessions.values().map(tasks).sum();
+            world.state().report.tasks = tasks;
         }
         if world.violation().is_some() || left.is_none() {
             return;
@@ -170,7 +174,11 @@ fn left(cluster: &Cluster, count: usize, sessions: &[StartedSession]) -> Option<
                 let hosts: Vec<_> = hosts.collect();
                 let holder = holder.iter().map(|node| world.name("node", node));
                 let holder: Vec<_> = holder.collect();
-                return Some(format!("{name} is on {hosts:?} and {holder:?} hold it"));
+                let of = world.name("session", id);
+                let what = if is_open { "open" } else { "closed" };
+                return Some(format!(
+                    "{name} of {of}, which is {what}, is on {hosts:?} and {holder:?} hold it"
+                ));
             }
             if !is_open && agent.node.is_some() {
                 return Some(format!("{name} is held in a closed session"));
@@ -188,6 +196,9 @@ fn left(cluster: &Cluster, count: usize, sessions: &[StartedSession]) -> Option<
         }
         if let Some(disorder) = session.disorder() {
             return Some(disorder);
+        }
+        if let Some(wrong) = session.check_tasks().err() {
+            return Some(wrong);
         }
     }
     None

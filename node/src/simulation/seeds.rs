@@ -22,7 +22,7 @@ const SEARCHED: u64 = 400;
 const SHOWN: usize = 200;
 
 /// The planted faults, each with the first seed that finds it. No seed is known that finds
-/// `ToolsBeforeGraceOfMember`.
+/// `ToolsBeforeGraceOfMember`, `EndOfMovedTeam` and `EndOfAllIncarnations`.
 const PLANTED: &[(PlantedFault, u64)] = &[
     (PlantedFault::ClaimAtAnyEpoch, 15),
     (PlantedFault::ClaimFromTheLiving, 0),
@@ -39,6 +39,12 @@ const PLANTED: &[(PlantedFault, u64)] = &[
     (PlantedFault::UnreadUnswept, 7),
     (PlantedFault::HoldersCountAsGone, 0),
     (PlantedFault::StopUnasked, 197),
+    (PlantedFault::CloseForgotten, 19),
+    (PlantedFault::WorkWithoutProof, 1),
+    (PlantedFault::ClosedMembersRunOn, 3),
+    (PlantedFault::DeadTeamRunsOn, 41),
+    (PlantedFault::MoveUnrecorded, 5),
+    (PlantedFault::ExpiryUnswept, 0),
 ];
 
 fn number(name: &str) -> Option<u64> {

@@ -106,8 +106,18 @@ impl SessionRecords for SimStore {
         epoch: i64,
         state: SessionState,
     ) -> Result<(), StoreError> {
-        self.run_in(session, |session| session.set_state(epoch, state))
-            .await
+        let set = self.run_in(session, |session| session.set_state(epoch, state));
+        let set = set.await;
+        if set.is_ok() && state == SessionState::Closed {
+            self.world.state().must_close.remove(session);
+        }
+        let (on, name) = (
+            self.world.name("node", &self.node),
+            self.world.name("session", session),
+        );
+        self.world
+            .note(&format!("{on} makes {name} {state:?}: {set:?}"));
+        set
     }
 
     async fn set_metadata(&self, _: &SessionId, _: &Map<String, Value>) -> Result<(), StoreError> {
@@ -195,11 +205,15 @@ impl Leases for SimStore {
         let world = &self.world;
         let claimed = self
             .run_in(session, |session| {
-                let before = session.agent(agent).and_then(|agent| agent.node.clone());
+                let before = session
+                    .agent(agent)
+                    .and_then(|agent| Some((agent.node.clone()?, agent.epoch)));
                 let claimed = session.claim(agent, seen, &claim, node);
-                if let (Ok(Some(lease)), Some(before)) = (&claimed, before) {
+                if let (Ok(Some(lease)), Some((before, old))) = (&claimed, before)
+                    && lease.epoch > old
+                {
                     let nodes = (&before, node);
-                    world.claimed(&session.record(), agent, nodes, lease.epoch);
+                    world.claimed(session, agent, nodes, (&claim, lease.epoch));
                 }
                 claimed
             })
@@ -218,10 +232,21 @@ impl Leases for SimStore {
         session: &SessionId,
         releases: &[LeaseRelease],
     ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
-        self.run_in(session, |session| {
-            Ok(releases.iter().map(|one| session.release(one)).collect())
-        })
-        .await
+        let released = self
+            .run_in(session, |session| {
+                Ok(releases.iter().map(|one| session.release(one)).collect())
+            })
+            .await;
+        let on = self.world.name("node", &self.node);
+        for release in releases {
+            let agent = self.world.name("agent", &release.agent);
+            let done = released.is_ok();
+            self.world.note(&format!(
+                "{on} releases {agent} at {}: {done}",
+                release.epoch
+            ));
+        }
+        released
     }
 
     async fn sweep(&self, alive: &[NodeId]) -> Result<Vec<Stray>, StoreError> {
@@ -287,8 +312,13 @@ impl Inbox for SimStore {
         .await
     }
 
-    async fn tasks(&self, _: &SessionId, _: &AgentId) -> Result<Vec<TaskRecord>, StoreError> {
-        Ok(Vec::new())
+    async fn tasks(
+        &self,
+        session: &SessionId,
+        agent: &AgentId,
+    ) -> Result<Vec<TaskRecord>, StoreError> {
+        self.run_in(session, |session| Ok(session.tasks(agent)))
+            .await
     }
 
     async fn work(
@@ -404,7 +434,8 @@ impl Waits for SimStore {
     }
 
     async fn expire_waits(&self) -> Result<u64, StoreError> {
-        self.run(|_| Ok(0)).await
+        self.run(|data| Ok(data.expire_waits(Timestamp::now())))
+            .await
     }
 }
 

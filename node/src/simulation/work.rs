@@ -1,5 +1,7 @@
-//! The models and the tools of simulated nodes, with the processes of the tools and their reapers. A prompt `work N` makes an agent call the tool
-//! `work` N times, one call after the other.
+//! The models and the tools of simulated nodes, with the processes of the tools and their reapers. The last two words of what an agent is told say
+//! which tools it calls, one call after the other: after `work N` the tool `work` N times, after
+//! `work NAME` or `respond NAME` it gives this agent the task to work, and after `respond N` the agent
+//! responds to its task when it has worked.
 
 use std::{future::pending, ops::Range, sync::Arc, time::Duration};
 
@@ -11,7 +13,7 @@ use planck_common::{
     message::{MessageBody, MessageRole, StopReason, text_of},
     usage::Usage,
 };
-use serde_json::value::RawValue;
+use serde_json::{Value, json, value::RawValue};
 use tokio::{sync::oneshot, time::sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +30,10 @@ use planck_toolbox::{Invocation, Tool, ToolOutcome};
 pub(super) const PROVIDER: &str = "scripted";
 /// The tool of the simulated agents.
 pub(super) const TOOL: &str = "work";
+/// The tool with which an agent gives another one a task.
+pub(super) const DELEGATE: &str = "delegate_task";
+/// The tool with which an agent responds to a task.
+pub(super) const RESPOND: &str = "send_response";
 
 /// How long the work of a call takes, in milliseconds.
 const WORK: Range<u64> = 100..4_000;
@@ -45,32 +51,48 @@ pub(super) struct SimProvider {
     pub node: NodeId,
 }
 
-/// Counts how many calls a conversation still needs.
+/// The calls that a conversation asks for, and how many of them were made.
 #[derive(Default)]
-struct CallCounter {
-    wanted: usize,
+struct CallPlan {
+    calls: Vec<(&'static str, Value)>,
     done: usize,
 }
 
-impl Encoder for CallCounter {
+impl CallPlan {
+    fn of(text: &str) -> Self {
+        let mut words = text.rsplit(' ');
+        let (last, verb) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+        let responds = verb.ends_with("respond");
+        let calls = match last.parse() {
+            Ok(count) => {
+                let mut calls = vec![(TOOL, json!({})); count];
+                if responds {
+                    calls.push((RESPOND, json!({ "response": "it is done" })));
+                }
+                calls
+            }
+            Err(_) if text.starts_with("delegate ") => {
+                let task = if responds { "respond 1" } else { "work 1" };
+                vec![(DELEGATE, json!({ "agent": last, "task": task }))]
+            }
+            Err(_) => Vec::new(),
+        };
+        Self { calls, done: 0 }
+    }
+}
+
+impl Encoder for CallPlan {
     fn push(&mut self, message: &MessageBody) {
         match message.role {
-            MessageRole::User => {
-                let text = text_of(&message.content);
-                let wanted = text.rsplit(' ').next().and_then(|last| last.parse().ok());
-                *self = Self {
-                    wanted: wanted.unwrap_or(0),
-                    done: 0,
-                };
-            }
+            MessageRole::User => *self = Self::of(&text_of(&message.content)),
             MessageRole::ToolResult => self.done += 1,
             MessageRole::Assistant | MessageRole::Custom => {}
         }
     }
 
     fn request(&self, _: Option<&str>) -> WireRequest {
-        let left = self.wanted.saturating_sub(self.done);
-        left.to_string().into_bytes().into()
+        let next = json!(self.calls.get(self.done));
+        next.to_string().into_bytes().into()
     }
 }
 
@@ -84,7 +106,7 @@ impl Provider for SimProvider {
     }
 
     fn encoder(&self, _: RequestHead) -> Box<dyn Encoder> {
-        Box::<CallCounter>::default()
+        Box::<CallPlan>::default()
     }
 
     fn stream(
@@ -93,25 +115,26 @@ impl Provider for SimProvider {
         _: &str,
         request: WireRequest,
     ) -> BoxStream<'static, Result<ReplyProgress, Failure>> {
-        let is_done = request.body.as_ref() == b"0";
+        let next: Option<(String, Value)> = serde_json::from_slice(&request.body).unwrap();
         let (world, node) = (Arc::clone(&self.world), self.node.clone());
-        let (chunks, stop) = if is_done {
-            let text = Chunk::Text {
-                part: 0,
-                text: "done".into(),
-            };
-            (vec![text], StopReason::End)
-        } else {
-            let call = Chunk::Call {
-                part: 0,
-                id: String::new(),
-                name: TOOL.into(),
-            };
-            let json = "{}".into();
-            (
-                vec![call, Chunk::Args { part: 0, json }],
-                StopReason::ToolUse,
-            )
+        let (chunks, stop) = match next {
+            None => {
+                let text = "done".into();
+                (vec![Chunk::Text { part: 0, text }], StopReason::End)
+            }
+            Some((name, args)) => {
+                let id = String::new();
+                let json = args.to_string().into();
+                let call = Chunk::Call {
+                    part: 0,
+                    id,
+                    name: name.into(),
+                };
+                (
+                    vec![call, Chunk::Args { part: 0, json }],
+                    StopReason::ToolUse,
+                )
+            }
         };
         let pieces = [
             ReplyProgress::Chunks(chunks),

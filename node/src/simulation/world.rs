@@ -17,7 +17,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    checks::SimReport,
+    checks::{SimReport, TeamNotes},
     store::{SimSession, StoreData},
 };
 use crate::{bus::Delivery, node::Node};
@@ -51,6 +51,7 @@ pub(super) struct SimState {
     pub taken: BTreeMap<AgentId, (u64, i64)>,
     /// Whether the registry lost writes.
     pub has_lost: bool,
+    pub teams: TeamNotes,
     /// The beginnings and ends of the faults.
     pub faults: Vec<(u64, u64)>,
     /// The sessions whose tool calls need an answer.
@@ -68,7 +69,7 @@ pub(super) struct SimState {
     listeners: Vec<(NodeId, mpsc::UnboundedSender<Delivery>)>,
     /// When each node sent its last heartbeats that NATS received.
     pub beats: BTreeMap<NodeId, VecDeque<u64>>,
-    /// The sessions that are to stop with their nodes, whose node died.
+    /// The sessions that are to stop with their nodes, whose node died and which are not closed yet.
     pub must_close: BTreeSet<SessionId>,
 }
 
@@ -187,6 +188,7 @@ impl SimWorld {
                 began: BTreeMap::new(),
                 taken: BTreeMap::new(),
                 has_lost: false,
+                teams: TeamNotes::default(),
                 faults: Vec::new(),
                 careful: BTreeSet::new(),
                 answers: Vec::new(),

@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future;
+use planck_cluster::planted::{PlantedFault, is_planted};
 use planck_common::{
     NodeId, SessionId,
     command::{AgentState, SessionState, StopTeam, Wake},
@@ -13,7 +14,7 @@ use planck_common::{
     registry::TeamEnd,
     reply::Refusal,
 };
-use planck_store::{AgentRecord, LeaseRelease, SessionRecord, StoreError};
+use planck_store::{AgentRecord, LeaseRelease, SessionRecord, StoreError, Stray};
 use tokio::time::timeout;
 
 use super::{Purpose, SessionGuard, Takeover, UnfinishedClose};
@@ -97,6 +98,9 @@ impl Takeover {
         lead: &AgentRecord,
         reason: &str,
     ) -> Result<(), Refusal> {
+        if is_planted(PlantedFault::ClosedMembersRunOn) {
+            return Ok(());
+        }
         for _ in 0..ROUNDS {
             let mut held = self.held(session).await?;
             held.retain(|agent| agent.id != lead.id);
@@ -172,6 +176,26 @@ impl Takeover {
         let mut agents = self.handles.store.agents(&session.id).await?;
         agents.retain(|agent| agent.node.is_some());
         Ok(agents)
+    }
+
+    /// Releases the leases of agents that were stopped for good, because the release after the stop
+    /// failed or was cut short. No node takes such an agent over.
+    pub(super) async fn release_stopped(
+        &self,
+        session: &SessionRecord,
+        strays: &[Stray],
+    ) -> Result<(), StoreError> {
+        let store = &self.handles.store;
+        let mut agents = store.agents(&session.id).await?;
+        agents.retain(|agent| agent.node.is_some() && !agent.is_there());
+        for agent in agents {
+            let is_stray = |stray: &Stray| stray.agent == agent.id && stray.epoch == agent.epoch;
+            if strays.iter().any(is_stray) {
+                let released = store.release(&session.id, &agent.id, agent.epoch, true);
+                released.await?;
+            }
+        }
+        Ok(())
     }
 
     /// Stops for good an agent that this node hosts or that no node holds. Stopping the

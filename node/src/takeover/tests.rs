@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use planck_cluster::claiming::ClaimInput;
 use planck_common::{
     NodeId,
-    command::{SessionState, Start, Started},
+    command::{AgentState, SessionState, Start, Started},
     reply::Code,
     spec::OnNodeDeath,
 };
@@ -443,6 +443,60 @@ async fn session_that_is_to_stop_does_not_continue_under_the_lease_of_a_dead_nod
     assert!(!other.services().handles.host.has(&started.orchestrator));
     drop(guard);
     sweep_closes(&other, &started, false).await;
+    other.leave().await;
+    host.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lease_of_a_stopped_agent_is_released_by_the_sweep() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead", "worker"])).await;
+    let lead = node.agent(&started.orchestrator).await;
+    let mut members = node.members(&started).await;
+    members.retain(|member| member.id != lead.id);
+    let worker = &members[0];
+    let (store, id) = (&node.services().handles.store, &worker.id);
+    node.services().handles.host.drop_agent(id);
+    let stopped = store.release(&worker.session, id, worker.epoch, true);
+    stopped.await.unwrap();
+    let claim = LeaseClaim::Member(LeadIncarnation {
+        lead: lead.id.clone(),
+        incarnation: lead.incarnation,
+    });
+    let held = store.claim(&worker.session, id, worker.epoch + 1, claim, node.id());
+    assert!(held.await.unwrap().is_some());
+
+    let host = &node.services().handles.host;
+    host.may_miss_agents_of(&worker.session);
+    takeover(&node).sweep(true).await.unwrap();
+
+    let now = node.agent(id).await;
+    assert_eq!((now.node, now.state), (None, AgentState::Stopped));
+    node.leave().await;
+}
+
+/// Agents that were started only for their ends would work for a prompt.
+#[tokio::test(flavor = "multi_thread")]
+async fn close_that_fails_leaves_no_agent_behind() {
+    let world = World::new().await;
+    let (host, other) = (world.node().await, world.node().await);
+    let (started, guard) = cut_short_close(&world, &host, &other).await;
+    world.refuse_close(&started).await;
+    let session = other.session(&started).await;
+
+    takeover(&other)
+        .close_lost(&session, &guard)
+        .await
+        .unwrap_err();
+
+    let here = other.services().handles.host.agents(Some(&session.id));
+    assert!(here.is_empty(), "{here:?}");
+    assert!(
+        takeover(&other)
+            .is_lost(&other.session(&started).await)
+            .await
+    );
     other.leave().await;
     host.leave().await;
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use planck_common::{
-    AgentId, CallId, NodeId, SessionId,
+    AgentId, CallId, InputId, NodeId, SessionId, Timestamp,
     command::{AgentState, SessionState},
-    event::{EventKind, WorkerExit},
+    event::{EventKind, InputKind, WorkerExit},
     usage::Usage,
 };
 use serde_json::Value;
@@ -14,7 +14,7 @@ use super::{log::SimRow, waits::SimWait};
 use planck_store::{
     AgentCreation, AgentRecord, Created, HeldLease, InputOutcome, LeadIncarnation, LeaseClaim,
     LeaseRelease, NewInput, NewMember, NewSession, PutResult, SessionRecord, StoreError,
-    StoredInput, Stray, make_up_name, numbered_name,
+    StoredInput, Stray, TaskRecord, make_up_name, numbered_name,
 };
 
 /// All rows of the store.
@@ -79,6 +79,12 @@ impl StoreData {
         Ok(created)
     }
 
+    /// Expires the open waits whose time is over. Returns their number.
+    pub fn expire_waits(&mut self, now: Timestamp) -> u64 {
+        let sessions = self.sessions.values_mut();
+        sessions.map(|session| session.expire_waits(now)).sum()
+    }
+
     pub fn sweep(&self, alive: &[NodeId]) -> Vec<Stray> {
         let lives =
             |agent: &AgentRecord| agent.node.as_ref().is_none_or(|node| alive.contains(node));
@@ -134,6 +140,12 @@ impl SimSession {
 
     pub fn agent(&self, id: &AgentId) -> Option<&AgentRecord> {
         self.agents.iter().find(|agent| agent.id == *id)
+    }
+
+    /// Returns the number of the team's incarnation.
+    pub fn incarnation(&self) -> i64 {
+        let lead = self.agent(&self.record.spec.lead);
+        lead.map_or(0, |lead| lead.incarnation)
     }
 
     pub(super) fn agent_mut(&mut self, id: &AgentId) -> Result<&mut AgentRecord, StoreError> {
@@ -222,6 +234,59 @@ impl SimSession {
         };
         self.inputs.push(StoredInput::unread(input, head));
         put
+    }
+
+    /// Returns the tasks that were given to an agent.
+    pub fn tasks(&self, agent: &AgentId) -> Vec<TaskRecord> {
+        let inputs = self.inputs.iter();
+        let tasks = inputs
+            .filter(|row| row.input.kind == InputKind::Task && row.input.agent == *agent)
+            .map(|row| TaskRecord {
+                id: row.input.id.clone(),
+                from: row.input.sender.clone(),
+                consumed: row.turn.is_some(),
+                responded: self
+                    .replies(&row.input.id)
+                    .any(|reply| reply.kind == InputKind::Response),
+            });
+        tasks.collect()
+    }
+
+    /// Returns the responses to a task and the notes about it.
+    fn replies<'a>(&'a self, task: &'a InputId) -> impl Iterator<Item = &'a NewInput> {
+        let inputs = self.inputs.iter().map(|row| &row.input);
+        inputs.filter(move |input| input.reply_to.as_ref() == Some(task))
+    }
+
+    /// Returns the number of the tasks that agents gave each other and that are over, or what is
+    /// wrong with one of them. The asker of such a task has one response or one note about it. A
+    /// close ends a turn without a note.
+    pub fn check_tasks(&self) -> Result<u64, String> {
+        let mut log = self.log.iter();
+        if log.any(|row| row.row.kind == EventKind::SessionClosed) {
+            return Ok(0);
+        }
+        let mut count = 0;
+        for row in &self.inputs {
+            let (input, is_over) = (&row.input, row.outcome.is_some());
+            let asker = input
+                .sender
+                .as_ref()
+                .filter(|_| input.kind == InputKind::Task);
+            let Some(asker) = asker.filter(|_| is_over) else {
+                continue;
+            };
+            let lives = |id: &AgentId| self.agent(id).is_some_and(AgentRecord::is_there);
+            let replies = self
+                .replies(&input.id)
+                .filter(|reply| reply.agent == asker.id);
+            let replies = replies.count();
+            if lives(&asker.id) && lives(&input.agent) && replies != 1 {
+                return Err(format!("task {} has {replies} outcomes", input.id));
+            }
+            count += 1;
+        }
+        Ok(count)
     }
 
     pub fn create_agent(

@@ -179,7 +179,7 @@ impl SimSession {
     /// Returns what is wrong with the order of the rows, or with calls that never ended.
     pub fn disorder(&self) -> Option<String> {
         let mut open_turns = BTreeSet::new();
-        let mut open_calls = BTreeSet::new();
+        let (mut open_calls, mut ended_calls) = (BTreeSet::new(), BTreeSet::new());
         for row in &self.log {
             let wrong = match row.row.kind {
                 EventKind::TurnStart => (!open_turns.insert(&row.agent)).then_some("a turn began"),
@@ -193,7 +193,7 @@ impl SimSession {
                 }
                 EventKind::ToolEnd => {
                     open_calls.remove(&row.call());
-                    None
+                    (!ended_calls.insert(row.call())).then_some("a call ended again")
                 }
                 _ => None,
             };

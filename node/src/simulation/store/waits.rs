@@ -1,5 +1,4 @@
-//! The waits of the simulated store. Rows of the log open and end them, as in the stores in SQL. None
-//! expires.
+//! The waits of the simulated store. Rows of the log open and end them, as in the stores in SQL.
 
 use planck_common::{
     AgentId, CallId, Seq, Timestamp,
@@ -97,10 +96,12 @@ impl SimSession {
         let Some(node) = agent.map(|agent| agent.node.clone()) else {
             return AnswerOutcome::NotFound;
         };
+        let is_in_time = row.expires_at.is_none_or(|at| Timestamp::now() < at);
         let is_second =
             row.state == WaitState::Answered && is_planted(PlantedFault::SecondAnswerAccepted);
         let wait = self.waits.get_mut(id).unwrap();
-        if (row.state == WaitState::Open || is_second) && row.digest == digest {
+        let takes = row.state == WaitState::Open && is_in_time || is_second;
+        if takes && row.digest == digest {
             wait.state = WaitState::Answered;
             wait.answer = Some(answer.clone());
             return AnswerOutcome::Answered {
@@ -112,6 +113,28 @@ impl SimSession {
             answer: wait.answer.clone().map(Box::new),
             row: Box::new(row),
         }
+    }
+
+    pub(super) fn expire_waits(&mut self, now: Timestamp) -> u64 {
+        let is_late = |wait: &&mut SimWait| {
+            let until = wait.opened.expires_at;
+            wait.state == WaitState::Open && until.is_some_and(|until| until <= now)
+        };
+        let mut count = 0;
+        for wait in self.waits.values_mut().filter(is_late) {
+            wait.state = WaitState::Answered;
+            wait.answer = Some(WaitAnswer {
+                decision: WaitDecision::Expired,
+                args: None,
+                value: None,
+                reason: Some("nobody answered in time".into()),
+                scope: None,
+                by: None,
+                at: now,
+            });
+            count += 1;
+        }
+        count
     }
 
     pub fn answers(&self, agent: &AgentId) -> Vec<(CallId, WaitAnswer)> {
