@@ -216,14 +216,7 @@ impl TeamClaim {
             node: node.clone(),
             incarnation,
         }));
-        if is_planted(PlantedFault::NoTeamRecords) {
-            self.phase = ClaimPhase::Clearing {
-                marked_dead: true,
-                since: now,
-            };
-        } else {
-            out.push(ClaimEffect::MarkTeamDead { incarnation });
-        }
+        out.push(ClaimEffect::MarkTeamDead { incarnation });
     }
 
     fn go_on(&mut self, now: Moment, out: &mut Vec<ClaimEffect>) {
@@ -265,7 +258,6 @@ impl TeamClaim {
             self.plan.tools_from = self.plan.tools_from.max(asked_at + self.plan.grace);
         }
         match self.plan.policy {
-            ClaimPolicy::Resume if is_planted(PlantedFault::NoTeamRecords) => self.finish(out),
             ClaimPolicy::Stop => self.finish(out),
             ClaimPolicy::Resume => {
                 self.phase = ClaimPhase::Creating;

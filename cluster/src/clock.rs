@@ -16,8 +16,8 @@ thread_local! {
     static SIMULATED_FROM: std::cell::Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
 }
 
-#[cfg(any(debug_assertions, feature = "simulation"))]
 /// What the clock shows when a simulation begins.
+#[cfg(any(debug_assertions, feature = "simulation"))]
 const SIMULATION_BEGINS: Moment = Moment::from_millis(1_000_000);
 /// The time of day at which a simulation begins.
 #[cfg(any(debug_assertions, feature = "simulation"))]
@@ -41,8 +41,8 @@ pub fn instant(moment: Moment) -> Instant {
 }
 
 /// Makes the clock and the time of day of this thread count tokio's time from now on, which a
-/// simulation pauses. It is public because a simulation of whole nodes is a test of `planck-node`. What is shipped has neither
-/// debug assertions nor the feature, and so no such clock.
+/// simulation pauses. It is public because the simulation is a test of `planck-node`. What is
+/// shipped has neither debug assertions nor the feature, and so no such clock.
 #[cfg(any(debug_assertions, feature = "simulation"))]
 #[doc(hidden)]
 pub fn count_tokio_time() {

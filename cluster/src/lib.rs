@@ -19,20 +19,6 @@ pub mod recovery;
 #[doc(hidden)]
 pub mod planted;
 
-#[cfg(any(test, feature = "simulation"))]
-#[allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    clippy::wildcard_enum_match_arm,
-    reason = "a simulation ends at the first surprise"
-)]
-pub mod simulation;
-
-#[cfg(test)]
-mod seeds;
-
 pub mod registry;
 
 pub mod clock;

@@ -145,8 +145,8 @@ impl Membership {
             .map(|(node, _)| node)
     }
 
-    #[cfg(any(test, feature = "simulation"))]
     /// Returns whether a node left or died, or `None` if no record of it is known.
+    #[cfg(test)]
     pub fn is_gone(&self, node: &NodeId) -> Option<bool> {
         match self.peers.get(node)?.record {
             PeerRecord::Unread | PeerRecord::Missing => None,

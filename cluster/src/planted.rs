@@ -39,25 +39,10 @@ pub enum PlantedFault {
     SupersededRunOn,
     /// A session whose close was interrupted continues (`recovery.rs`).
     CloseForgotten,
-    /// A sweep does not return agents with answered waits. This fault and the following ones about
-    /// waits change the simulated stores or the simulated agents.
+    /// A sweep does not return agents with answered waits (the simulated store, as the next one).
     AnsweredWaitsUnswept,
-    /// A wait that was answered takes another answer (simulation).
+    /// A wait that was answered takes another answer.
     SecondAnswerAccepted,
-    /// A wait that has expired, but that no sweep has seen yet, takes an answer (simulation).
-    AnswerAfterExpiry,
-    /// The row that opened a wait opens it again if an agent repeats the append (simulation).
-    RepeatedRowReopens,
-    /// A new host starts a call that waits for an answer (simulation).
-    OpenWaitForgotten,
-    /// The row that ends a turn for an abort does not withdraw the wait (simulation).
-    AbortKeepsWait,
-    /// A sweep of SQLite does not see the inputs that its node put for agents of its own
-    /// (simulation).
-    OwnPutsUnswept,
-    /// Members have no records in the registry (simulation). This variant and `NoTeamRecords` are
-    /// experiments and not faults. See `docs/decisions/team-records.md`.
-    NoMemberRecords,
     /// A sweep finds no agents of dead nodes (`takeover.rs` of `planck-node`, as the following faults).
     SweepBlind,
     /// A sweep does not make agents of its node read their inboxes.
@@ -76,8 +61,6 @@ pub enum PlantedFault {
     MoveUnrecorded,
     /// A sweep does not end waits whose time is over (`takeover.rs`).
     ExpiryUnswept,
-    /// Neither teams nor members have records in the registry (`claiming.rs` and the simulation).
-    NoTeamRecords,
 }
 
 #[cfg(any(test, debug_assertions, feature = "simulation"))]

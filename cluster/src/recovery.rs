@@ -338,13 +338,14 @@ pub struct MemberPlan {
 }
 
 impl MemberPlan {
-    /// Returns when the tools of the member may start if it is claimed now. A node that lost only
-    /// NATS may run its tools until it reads in SQL that it lost the lease.
-    pub fn tools_from_claim(self, now: Moment) -> Option<Moment> {
+    /// Returns when the tools of the member may start if it is claimed now, and `is_taken` says that
+    /// another node holds its lease. A node that lost only NATS may run its tools until it reads in
+    /// SQL that it lost the lease. It need not be known to be dead: one that did not answer may be.
+    pub fn tools_from_claim(self, now: Moment, is_taken: bool) -> Option<Moment> {
         let is_skipped = is_planted(PlantedFault::ToolsBeforeLossIsSeen)
             || is_planted(PlantedFault::ToolsBeforeGraceOfDead);
-        let is_taken = self.after_death && !is_skipped;
-        self.tools_from.max(is_taken.then(|| now + SEEN_IN_SQL))
+        let seen_from = (is_taken && !is_skipped).then(|| now + SEEN_IN_SQL);
+        self.tools_from.max(seen_from)
     }
 }
 

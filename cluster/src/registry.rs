@@ -21,8 +21,6 @@ use planck_bus::{
 };
 
 pub(crate) use self::nodes::{NodeDeath, NodeHint};
-#[cfg(any(test, feature = "simulation"))]
-pub(crate) use self::teams::TeamDeathStep;
 pub use self::{
     nodes::placeholder_record,
     teams::{DeathOf, MembersCreated, TeamWritten},

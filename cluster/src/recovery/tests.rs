@@ -224,6 +224,16 @@ fn tools_of_a_member_wait_for_its_dead_node() {
     assert_eq!(from(LeaseHolder::Nobody), Some(Moment::from_millis(5_000)));
 }
 
+/// A node that did not answer when it was asked to start the member may have lost only NATS.
+#[test]
+fn tools_of_a_member_wait_until_the_last_holder_sees_the_claim_in_sql() {
+    let plan = member_plan(led(true, true), member(LeaseHolder::Living));
+    let now = Moment::from_millis(4_000);
+    assert_eq!(plan.tools_from_claim(now, false), plan.tools_from);
+    let seen_from = now + SEEN_IN_SQL;
+    assert_eq!(plan.tools_from_claim(now, true), Some(seen_from));
+}
+
 #[test]
 fn agent_whose_lease_moved_is_superseded() {
     let here = [("same", 2), ("gone", 2), ("back", 2)];

@@ -1,5 +1,5 @@
-//! The models and the tools of simulated nodes, with the processes of the tools and their reapers. The last two words of what an agent is told say
-//! which tools it calls, one call after the other: after `work N` the tool `work` N times, after
+//! The models and the tools of simulated nodes, with the processes of the tools and their reapers.
+//! The last two words of what an agent is told say which tools it calls, one call after the other: after `work N` the tool `work` N times, after
 //! `work NAME` or `respond NAME` it gives this agent the task to work, and after `respond N` the agent
 //! responds to its task when it has worked.
 

@@ -335,6 +335,11 @@ impl SimWorld {
         self.outages(node).lossy > self.millis() && self.chance(LOST)
     }
 
+    /// Returns whether the registry lost writes in this run.
+    pub(super) fn has_lost_writes(&self) -> bool {
+        self.state().has_lost
+    }
+
     pub(super) fn add(&self, id: &NodeId, place: usize) {
         let now = self.millis();
         let mut state = self.state();

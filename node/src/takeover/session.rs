@@ -272,7 +272,11 @@ impl Takeover {
         plan: MemberPlan,
     ) -> Result<(), Refusal> {
         let (session, opening) = (Arc::clone(&led.context), purpose.opening(|_| None));
-        let tools_from = || plan.tools_from_claim(clock::now()).map(clock::instant);
+        let is_taken = is_held_by_another(member, self.handles.view.id());
+        let tools_from = || {
+            let from = plan.tools_from_claim(clock::now(), is_taken);
+            from.map(clock::instant)
+        };
         let started = self
             .placement
             .start_member(session, member, opening, tools_from, None);
@@ -300,7 +304,9 @@ impl Takeover {
             Some(node) => {
                 // The request contains how long tools must wait, which the other node counts from
                 // its claim.
-                let tools_from = plan.tools_from_claim(clock::now()).map(clock::instant);
+                let is_taken = is_held_by_another(member, &node);
+                let tools_from = plan.tools_from_claim(clock::now(), is_taken);
+                let tools_from = tools_from.map(clock::instant);
                 let request = claim_request(&led.context, member, tools_from);
                 self.placement.hand_over(&node, &request).await
             }
@@ -327,4 +333,9 @@ impl Takeover {
         } && !is_planted(PlantedFault::HoldersCountAsGone);
         LeaseHolder::of(node, self.handles.view.id(), is_alive)
     }
+}
+
+/// Returns whether a node that claims a member takes its lease from another node.
+fn is_held_by_another(member: &AgentRecord, claimer: &NodeId) -> bool {
+    member.node.as_ref().is_some_and(|node| node != claimer)
 }

@@ -63,7 +63,7 @@ impl SimWorld {
             let session = data.sessions.get(&record.session);
             session.is_some_and(|session| session.incarnation() == incarnation)
         };
-        if is_current && !is_gone && !self.state().has_lost {
+        if is_current && !is_gone && !self.has_lost_writes() {
             let session = self.name("session", &record.session);
             let node = self.name("node", &record.node);
             self.violated(format!(
@@ -91,7 +91,7 @@ impl SimWorld {
             let lives = record.is_some_and(|record| record.state == TeamStanding::Alive);
             from == by && before == Some(incarnation) && lives
         };
-        let is_calm = !self.state().has_lost && calm_after(self.outages(by).no_sql_until(), now);
+        let is_calm = !self.has_lost_writes() && calm_after(self.outages(by).no_sql_until(), now);
         // A node may claim an agent twice while it starts the agent.
         let mut rows = session.log.iter().rev();
         let has_worked = rows.any(|row| row.agent == *agent && row.epoch == last);
@@ -142,9 +142,12 @@ impl SimWorld {
         let session = &hosting.session;
         let team = (session.team.clone(), session.incarnation);
         let record = self.state().teams.records.get(&team).cloned()?;
-        let (has_lost, outages) = (self.state().has_lost, self.outages(node));
+        let (has_lost, outages) = (self.has_lost_writes(), self.outages(node));
         let reads_since = |from: u64| {
-            let away_until = outages.no_registry_until().max(outages.watches).max(outages.slow);
+            let away_until = outages
+                .no_registry_until()
+                .max(outages.watches)
+                .max(outages.slow);
             !has_lost && link.silent_until == 0 && (away_until == 0 || away_until < from)
         };
         let ended = dead.iter().find(|(leader, _)| record.node == *leader);
