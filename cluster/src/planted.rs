@@ -28,13 +28,6 @@ pub enum PlantedFault {
     /// Tools start before a node that lost only NATS reads in SQL that it lost its lease
     /// (`claiming.rs`, `recovery.rs`).
     ToolsBeforeLossIsSeen,
-    /// The tools of a member that its node claims again do not wait for those of the previous
-    /// incarnation (`recovery.rs`).
-    ToolsBeforeGraceOfMember,
-    /// The end of an incarnation stops the later ones too (`cascade.rs`).
-    EndOfAllIncarnations,
-    /// A team is marked dead at any revision of its record (`registry/teams.rs`).
-    EndOfMovedTeam,
     /// A node does not drop agents whose leases other nodes took (`recovery.rs`).
     SupersededRunOn,
     /// A session whose close was interrupted continues (`recovery.rs`).

@@ -296,8 +296,7 @@ impl LedTeam {
     pub fn led_elsewhere(on_node_death: OnNodeDeath, now: Moment, grace: Duration) -> Self {
         Self {
             is_led_here: false,
-            tools_from: (!is_planted(PlantedFault::ToolsBeforeGraceOfMember))
-                .then_some(now + grace),
+            tools_from: Some(now + grace),
             ..Self::led_here(on_node_death)
         }
     }

@@ -8,7 +8,6 @@ use planck_common::{
 };
 
 use super::{ClusterRegistry, FINAL, REMOVED, RegistryError, StoredRecord, TRIES, readable};
-use crate::planted::{PlantedFault, is_planted};
 use planck_bus::records::{Condition, RecordsError, Write};
 
 /// The outcome of a write to a team's record.
@@ -46,12 +45,9 @@ impl DeathOf {
     /// Returns what must be done, given the record that was found.
     pub(crate) fn step(self, found: Option<(u64, TeamStanding)>) -> TeamDeathStep {
         let revision = found.map(|(revision, _)| revision);
-        let is_any = is_planted(PlantedFault::EndOfMovedTeam);
         match (self, found) {
             (_, Some((_, TeamStanding::Dead))) => TeamDeathStep::IsDead,
-            (Self::RecordAt(expects), _) if expects != revision && !is_any => {
-                TeamDeathStep::Changed
-            }
+            (Self::RecordAt(expects), _) if expects != revision => TeamDeathStep::Changed,
             (Self::AnyRecord | Self::RecordAt(_), _) => TeamDeathStep::Write { expects: revision },
         }
     }
