@@ -60,7 +60,7 @@ struct BenchArgs {
     /// Publish to a private nats-server too
     #[arg(long)]
     with_nats: bool,
-    /// Run the bare loop before and after each repetition for comparison
+    /// Also measure a plain HTTP client that makes the same requests without a node, before and after each repetition
     #[arg(long)]
     bare: bool,
     /// Run this program too, for comparison; `bench/rig` builds one

@@ -253,8 +253,8 @@ impl Reader {
         self.reading = None;
     }
 
-    /// Takes a snapshot of an agent's running reply. Returns the text that was not returned yet, as
-    /// deltas.
+    /// Takes a snapshot of an agent's running reply. Returns, as deltas, the part of the reply that this
+    /// reader has not returned before.
     pub fn snapshot(&mut self, snapshot: &Snapshot) -> Vec<Envelope> {
         self.live.join(snapshot)
     }

@@ -359,7 +359,7 @@ impl FeedItem {
         }
     }
 
-    /// Tells a reader of a turn about the item. Returns what it means for the turn.
+    /// Passes the item to the reader of a turn, and returns the turn's events that follow from it.
     pub fn tell(&self, reader: &mut TurnReader) -> Vec<TurnEvent> {
         match self {
             Self::Event(event) => match event.envelope() {

@@ -90,8 +90,8 @@ pub trait Log: Send + Sync {
     ///   holder, and are idle unless they were stopped before.
     ///
     /// Returns `BadRequest` if `to` is not a visible message, and `StaleEpoch` if `lead_epoch` is
-    /// not that of the orchestrator's lease. Until that epoch rises again, the same rewind may be
-    /// sent again.
+    /// not that of the orchestrator's lease. A caller that got no answer may send the same rewind
+    /// again: it has the same outcome until something else raises the orchestrator's epoch.
     async fn rewind(
         &self,
         session: &SessionId,

@@ -343,7 +343,8 @@ impl<'a> Chat<'a> {
     }
 }
 
-/// The maximum number of pages of messages that are compared. Older ones are taken as they are.
+/// The maximum number of pages of messages that are compared with what the client has. Older messages
+/// are not compared.
 const PAGES: usize = 8;
 /// The number of messages in a page.
 const PAGE: u32 = 200;

@@ -275,7 +275,7 @@ impl Host {
     }
 
     /// Sends the agent the messages that its last task did not read. The first message starts a new
-    /// task.
+    /// task if none runs.
     async fn hand_on(&self, agent: &AgentId, unread: Vec<ActorMessage>) {
         for message in unread {
             let _ = self.send(agent, message).await;

@@ -170,7 +170,8 @@ impl Placement {
     /// Returns the node that must perform an operation reserved for the session's host, or `None`
     /// if it is this node. The session's host is the live node that hosts the orchestrator. Without
     /// such a node, it is this node, unless the orchestrator fits another node and not this one.
-    /// Fails if the workspace does not exist here and no other node with it accepts agents.
+    /// In a cluster, fails if the workspace does not exist here and no other node that has it takes
+    /// another agent.
     pub async fn session_host(&self, session: &SessionRecord) -> Result<Option<NodeId>, Refusal> {
         if let Some(owner) = &session.owner {
             if owner == self.handles.view.id() {

@@ -117,7 +117,7 @@ fn before(speech: &PreparedReply) -> String {
 pub struct ChatWriter<'a> {
     /// The JSON before the choices.
     pub before: String,
-    /// The JSON within a choice that precedes its finish reason.
+    /// The JSON between the delta of a choice and its `finish_reason`.
     pub detail: &'static str,
     /// The JSON after the choices.
     pub after: String,

@@ -40,7 +40,8 @@ async fn scaffold(lang: &str) -> TempDir {
     folder
 }
 
-/// Runs a command to its end, which must be successful, and returns its output.
+/// Runs a command to completion, and returns its stdout followed by its stderr. Panics if the command
+/// fails.
 fn succeeds(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let said = format!(

@@ -56,8 +56,8 @@ fn paths_that_documents_name_exist() {
     none(breaches);
 }
 
-/// Every type that docs/architecture.md names must occur in the sources, and a function with the
-/// name of each of its methods must be defined there.
+/// Every type that docs/architecture.md names must occur in the sources. For every `Type::method` that
+/// it names, some function with the method's name must be defined there.
 #[test]
 fn symbols_that_the_architecture_names_exist() {
     let text = std::fs::read_to_string(root().join("docs/architecture.md")).unwrap();

@@ -1,4 +1,5 @@
-//! Calls that succeed, are shared between instances, report progress, or are cancelled.
+//! Calls of sidecars: success, sharing between instances, cancellation, denial by NATS, and tools with a
+//! configured subject.
 
 use std::{convert::Infallible, time::Duration};
 
