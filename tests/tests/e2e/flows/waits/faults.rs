@@ -144,7 +144,12 @@ async fn host_that_dies_after_the_answer_leaves_the_call_to_its_effect() -> Resu
         let allow = json!({ "wait": id, "decision": "allow" });
         if was_running {
             asking.answer(&allow).await?;
-            eventually("the call runs", async || ledger.exists().then_some(())).await?;
+            // The file is there before it has its line.
+            let begun = async || {
+                let text = std::fs::read_to_string(&ledger).ok();
+                text.filter(|text| !text.is_empty())
+            };
+            eventually("the call runs", begun).await?;
         } else {
             asking.node.pause()?;
             // The request may reach the node that does not answer, so it is sent again.
