@@ -32,10 +32,12 @@ pub enum PlantedFault {
     SupersededRunOn,
     /// A session whose close was interrupted continues (`recovery.rs`).
     CloseForgotten,
-    /// A sweep does not return agents with answered waits (the simulated store, as the next one).
+    /// A sweep does not return agents with answered waits (the simulated store, as the next two).
     AnsweredWaitsUnswept,
     /// A wait that was answered takes another answer.
     SecondAnswerAccepted,
+    /// The row of an input keeps no shape of the answer.
+    ShapeUnstored,
     /// A sweep finds no agents of dead nodes (`takeover.rs` of `planck-node`, as the following faults).
     SweepBlind,
     /// A sweep does not make agents of its node read their inboxes.

@@ -86,6 +86,8 @@ pub(super) struct SimReport {
     pub expiries: u64,
     /// Tasks between agents that have their outcome.
     pub tasks: u64,
+    /// Turns that ended with an answer in a shape.
+    pub shapes: u64,
 }
 
 impl SimReport {
@@ -103,6 +105,7 @@ impl SimReport {
         self.abort_bounds += other.abort_bounds;
         self.expiries += other.expiries;
         self.tasks += other.tasks;
+        self.shapes += other.shapes;
     }
 }
 

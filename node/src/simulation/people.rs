@@ -10,7 +10,7 @@ use planck_common::{
     event::json,
     permission::PermissionMode,
     reply::{self, Code, ReplyError},
-    spec::{Member, OnNodeDeath},
+    spec::{Member, OnNodeDeath, OutputSpec},
     subject::{Address, Target},
     wait::WaitDecision,
 };
@@ -20,7 +20,7 @@ use tokio::{sync::mpsc, time::sleep};
 use super::{
     bus::SimBus,
     node::{WAITS_LAST, WORKSPACE},
-    work::{DELEGATE, RESPOND, TOOL},
+    work::{DELEGATE, PROSE, RESPOND, TOOL},
     world::{OpenedWait, SimWorld},
 };
 use crate::bus::Bus;
@@ -31,10 +31,24 @@ const MEMBERS: [&str; 3] = ["lead", "left", "right"];
 const TOOLS: &[&str] = &[TOOL, DELEGATE, RESPOND];
 /// One in this many prompts makes an agent give another one a task.
 const DELEGATED: u32 = 4;
+/// One in this many prompts says in which shape it is answered.
+const SHAPED: u32 = 4;
 /// Until when people leave waits open or answer them late, in milliseconds.
 const LAST_LATE: u64 = 18_000;
 /// How long a client waits for an answer.
 const ANSWER: Duration = Duration::from_secs(5);
+
+/// Returns the shape of some answers.
+fn shape() -> OutputSpec {
+    OutputSpec {
+        schema: serde_json::json!({
+            "type": "object",
+            "properties": {"n": {"type": "integer"}},
+            "required": ["n"],
+        }),
+        name: None,
+    }
+}
 
 /// A session of the run, with its agents in the order of [`MEMBERS`].
 #[derive(Clone)]
@@ -154,8 +168,17 @@ impl Client {
         } else {
             format!("work {}", rng.u32(0..4))
         };
+        let is_shaped = rng.u32(..SHAPED) == 0;
+        let (text, output) = match is_shaped {
+            true => (
+                format!("shape {} {text}", rng.usize(..=PROSE)),
+                Some(shape()),
+            ),
+            false => (text, None),
+        };
         let prompt = Prompt {
             prompt_id: Some(id.clone()),
+            output,
             ..Prompt::from(text.as_str())
         };
         let address = Address::agent(agent, AgentVerb::Prompt.name());
@@ -167,6 +190,9 @@ impl Client {
             answer.as_ref().err()
         ));
         if answer.is_ok() {
+            if is_shaped {
+                self.world.state().shaped.insert(id.clone());
+            }
             let (world, session, id) = (Arc::clone(&self.world), session.id.clone(), id.clone());
             tokio::spawn(async move { world.expect_read(&session, &id).await });
         }

@@ -118,7 +118,15 @@ async fn run(seed: u64, cluster: &Cluster) {
             world.check_answers();
             let tasks = |session: &SimSession| session.check_tasks().unwrap_or(0);
             let tasks = world.data().sessions.values().map(tasks).sum();
-            world.state().report.tasks = tasks;
+            let shapes = |session: &SimSession| session.check_shapes(&world.state().shaped);
+            let shapes = world
+                .data()
+                .sessions
+                .values()
+                .map(|it| shapes(it).unwrap_or(0))
+                .sum();
+            let report = &mut world.state().report;
+            (report.tasks, report.shapes) = (tasks, shapes);
         }
         if world.violation().is_some() || left.is_none() {
             return;
@@ -198,6 +206,9 @@ fn left(cluster: &Cluster, count: usize, sessions: &[StartedSession]) -> Option<
             return Some(disorder);
         }
         if let Some(wrong) = session.check_tasks().err() {
+            return Some(wrong);
+        }
+        if let Some(wrong) = session.check_shapes(&world.state().shaped).err() {
             return Some(wrong);
         }
     }

@@ -1,7 +1,8 @@
 //! The models and the tools of simulated nodes, with the processes of the tools and their reapers.
 //! The last two words of what an agent is told say which tools it calls, one call after the other: after `work N` the tool `work` N times, after
 //! `work NAME` or `respond NAME` it gives this agent the task to work, and after `respond N` the agent
-//! responds to its task when it has worked.
+//! responds to its task when it has worked. After `shape N` at the beginning its answer is the object
+//! after N wrong ones, or prose if N is [`PROSE`].
 
 use std::{future::pending, ops::Range, sync::Arc, time::Duration};
 
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::world::SimWorld;
 use crate::{
+    agent::SUBMIT_OUTPUT,
     model::{Chunk, Failure, Finish, ToolSpec},
     node::Reapers,
 };
@@ -34,6 +36,8 @@ pub(super) const TOOL: &str = "work";
 pub(super) const DELEGATE: &str = "delegate_task";
 /// The tool with which an agent responds to a task.
 pub(super) const RESPOND: &str = "send_response";
+/// How many wrong answers stand for one in prose.
+pub(super) const PROSE: usize = 4;
 
 /// How long the work of a call takes, in milliseconds.
 const WORK: Range<u64> = 100..4_000;
@@ -60,6 +64,14 @@ struct CallPlan {
 
 impl CallPlan {
     fn of(text: &str) -> Self {
+        let answer = || (SUBMIT_OUTPUT, json!({ "n": 1 }));
+        if text.contains(SUBMIT_OUTPUT) {
+            let calls = vec![answer()];
+            return Self { calls, done: 0 };
+        }
+        let shape = text.strip_prefix("shape ");
+        let shape = shape.and_then(|rest| rest.split_once(' '));
+        let (wrong, text) = shape.map_or((None, text), |(wrong, text)| (wrong.parse().ok(), text));
         let mut words = text.rsplit(' ');
         let (last, verb) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
         let responds = verb.ends_with("respond");
@@ -68,6 +80,10 @@ impl CallPlan {
                 let mut calls = vec![(TOOL, json!({})); count];
                 if responds {
                     calls.push((RESPOND, json!({ "response": "it is done" })));
+                }
+                if let Some(wrong) = wrong.filter(|wrong| *wrong != PROSE) {
+                    calls.extend(vec![(SUBMIT_OUTPUT, json!({})); wrong]);
+                    calls.push(answer());
                 }
                 calls
             }
@@ -124,12 +140,8 @@ impl Provider for SimProvider {
             }
             Some((name, args)) => {
                 let id = String::new();
-                let json = args.to_string().into();
-                let call = Chunk::Call {
-                    part: 0,
-                    id,
-                    name: name.into(),
-                };
+                let json = args.to_string();
+                let call = Chunk::Call { part: 0, id, name };
                 (
                     vec![call, Chunk::Args { part: 0, json }],
                     StopReason::ToolUse,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use fastrand::Rng;
-use planck_common::{AgentId, CallId, NodeId, SessionId, wait::WaitDecision};
+use planck_common::{AgentId, CallId, InputId, NodeId, SessionId, wait::WaitDecision};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
@@ -56,6 +56,8 @@ pub(super) struct SimState {
     pub faults: Vec<(u64, u64)>,
     /// The sessions whose tool calls need an answer.
     pub careful: BTreeSet<SessionId>,
+    /// The prompts that say in which shape they are answered.
+    pub shaped: BTreeSet<InputId>,
     /// The answers to waits that were acknowledged.
     pub answers: Vec<(SessionId, CallId, WaitDecision)>,
     pub opened: Option<mpsc::UnboundedSender<OpenedWait>>,
@@ -191,6 +193,7 @@ impl SimWorld {
                 teams: TeamNotes::default(),
                 faults: Vec::new(),
                 careful: BTreeSet::new(),
+                shaped: BTreeSet::new(),
                 answers: Vec::new(),
                 opened: None,
                 report: SimReport::default(),

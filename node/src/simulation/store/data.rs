@@ -11,6 +11,7 @@ use planck_common::{
 use serde_json::Value;
 
 use super::{log::SimRow, waits::SimWait};
+use planck_cluster::planted::{PlantedFault, is_planted};
 use planck_store::{
     AgentCreation, AgentRecord, Created, HeldLease, InputOutcome, LeadIncarnation, LeaseClaim,
     LeaseRelease, NewInput, NewMember, NewSession, PutResult, SessionRecord, StoreError,
@@ -232,7 +233,12 @@ impl SimSession {
             node: agent.node.clone(),
             epoch: agent.epoch,
         };
-        self.inputs.push(StoredInput::unread(input, head));
+        let mut row = StoredInput::unread(input, head);
+        row.input.output = row
+            .input
+            .output
+            .filter(|_| !is_planted(PlantedFault::ShapeUnstored));
+        self.inputs.push(row);
         put
     }
 

@@ -1,12 +1,16 @@
 //! The logs of the simulated store.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use planck_common::{AgentId, CallId, InputId, Seq, command::AgentState, event::EventKind};
+use planck_common::{
+    AgentId, CallId, InputId, Seq,
+    command::AgentState,
+    event::{Event, EventKind, TurnOutcome},
+};
 
 use super::data::SimSession;
 use crate::agent::{Entry, Mark, effect::Change};
-use planck_store::{Appended, Batch, BatchOutcome, LogRow, StoredInput};
+use planck_store::{AgentRecord, Appended, Batch, BatchOutcome, LogRow, StoredInput};
 
 /// A row of a log.
 pub(crate) struct SimRow {
@@ -202,5 +206,59 @@ impl SimSession {
             }
         }
         (!open_calls.is_empty()).then(|| format!("{open_calls:?} have no end"))
+    }
+    /// Returns the number of turns that ended with an answer in a shape, or what is wrong with one.
+    /// The turn that reads one of the `shaped` prompts has its shape. Such a turn ends with the
+    /// object, with an error, or leaves the shape to the turn that reads the responses to its tasks.
+    pub fn check_shapes(&self, shaped: &BTreeSet<InputId>) -> Result<u64, String> {
+        let mut count = 0;
+        let mut with_shape = BTreeSet::new();
+        let mut due = BTreeMap::new();
+        for row in &self.log {
+            let turn = (&row.agent, row.row.place.turn);
+            match Event::parse(row.row.kind, &row.row.body).ok() {
+                Some(Event::TurnStart(start)) if start.output.is_some() => {
+                    with_shape.insert(turn);
+                    due.remove(&row.agent);
+                }
+                Some(Event::TurnEnd(end)) => {
+                    let is_object = end.output.as_ref().map(|answer| {
+                        let answer: serde_json::Value = serde_json::from_str(answer.get()).unwrap();
+                        answer["n"].is_i64() && with_shape.contains(&turn)
+                    });
+                    let is_answered = is_object.unwrap_or_else(|| {
+                        end.outcome != TurnOutcome::Completed
+                            || end.output_due.is_some()
+                            || !with_shape.contains(&turn)
+                    });
+                    if !is_answered {
+                        return Err(format!("{turn:?} ended without its shape"));
+                    }
+                    due.extend(end.output_due.map(|due| (&row.agent, due.tasks)));
+                    count += u64::from(is_object.is_some());
+                }
+                // A close ends a turn without another one.
+                Some(Event::SessionClosed(_)) => due.clear(),
+                _ => {}
+            }
+        }
+        let mut read = self
+            .inputs
+            .iter()
+            .filter(|row| shaped.contains(&row.input.id));
+        let lost = read.find(|row| {
+            let turn = row.turn.map(|turn| (&row.input.agent, turn));
+            turn.is_some_and(|turn| !with_shape.contains(&turn))
+        });
+        if let Some(row) = lost {
+            return Err(format!("{} was read without its shape", row.input.id));
+        }
+        let lives = |id: &AgentId| self.agent(id).is_some_and(AgentRecord::is_there);
+        let is_kept = |task: &InputId| self.row(task).is_some_and(|row| lives(&row.input.agent));
+        let mut due = due.iter();
+        match due.find(|(agent, tasks)| lives(agent) && tasks.iter().all(is_kept)) {
+            Some((agent, _)) => Err(format!("the shape that {agent} left was not used")),
+            None => Ok(count),
+        }
     }
 }
