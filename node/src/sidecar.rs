@@ -5,6 +5,7 @@ mod discovery;
 
 mod call;
 mod compactor;
+mod known;
 mod tool;
 
 #[cfg(any(test, feature = "fuzz"))]
@@ -17,12 +18,12 @@ use std::{
 };
 
 use planck_common::{SidecarId, command::SidecarRow, subject::Prefix};
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
 pub use self::tool::{RemoteTool, call_tool, plain_tools};
 pub use discovery::DefaultTimeouts;
 
-use self::directory::Directory;
+use self::{directory::Directory, known::KnownSidecars};
 use crate::bus::Bus;
 use directory::assign_names;
 use discovery::SidecarOffer;
@@ -40,10 +41,8 @@ struct SidecarsInner {
     bus: Arc<dyn Bus>,
     catalogue: ToolCatalogue,
     settings: SidecarSettings,
-    directory: Mutex<Directory>,
+    known: Arc<KnownSidecars>,
     shown: Mutex<PublishedOffers>,
-    /// Whether the first search has ended.
-    looked: watch::Sender<bool>,
     /// Compactors that did not answer in time, each with the time until which it is not asked.
     resting: Mutex<HashMap<String, Instant>>,
 }
@@ -67,16 +66,14 @@ struct PublishedOffers {
 
 impl Sidecars {
     pub fn new(bus: Arc<dyn Bus>, catalogue: ToolCatalogue, settings: SidecarSettings) -> Self {
-        let directory = Mutex::new(Directory::allowing(settings.allow.clone()));
-        let looked = watch::Sender::new(false);
+        let directory = Directory::allowing(settings.allow.clone());
         let (shown, resting) = Default::default();
         Self(Arc::new(SidecarsInner {
             bus,
             catalogue,
             settings,
-            directory,
+            known: Arc::new(KnownSidecars::new(directory)),
             shown,
-            looked,
             resting,
         }))
     }
@@ -87,13 +84,12 @@ impl Sidecars {
 
     /// Records that no search is made, because no other process is on the bus.
     pub fn are_none(&self) {
-        self.0.looked.send_replace(true);
+        self.0.known.has_looked();
     }
 
     /// Waits until the first search has ended, but at most [`FIRST_LOOK`].
     pub async fn looked(&self) {
-        let mut looked = self.0.looked.subscribe();
-        let _as_it_is = tokio::time::timeout(FIRST_LOOK, looked.wait_for(|looked| *looked)).await;
+        let _as_it_is = tokio::time::timeout(FIRST_LOOK, self.0.known.looked()).await;
     }
 
     /// Updates the catalogue with the current offers, and logs new warnings. Returns whether the
@@ -109,7 +105,8 @@ impl Sidecars {
         if is_new {
             let assigned = assign_names(&offers, |name| self.0.catalogue.is_own(name));
             let tool = |named| {
-                Some(Arc::new(RemoteTool::of(named, Arc::clone(&self.0.bus))?) as Arc<dyn Tool>)
+                let (bus, known) = (Arc::clone(&self.0.bus), Arc::clone(&self.0.known));
+                Some(Arc::new(RemoteTool::of(named, bus, known)?) as Arc<dyn Tool>)
             };
             let tools = assigned
                 .tools
@@ -129,7 +126,7 @@ impl Sidecars {
     }
 
     fn directory(&self) -> MutexGuard<'_, Directory> {
-        lock(&self.0.directory)
+        self.0.known.directory()
     }
 }
 

@@ -14,6 +14,7 @@ use planck_common::{
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::known::{KnownSidecars, TakerWatch};
 use crate::bus::{Bus, BusError, ReplyStream, StreamedReply};
 use planck_toolbox::CallProgress;
 
@@ -49,11 +50,13 @@ pub struct SidecarCall<'a> {
     pub is_repeat: bool,
 }
 
-/// The bus, the cancellation and the progress callback of the agent that makes the call.
+/// The bus, the cancellation and the progress callback of the agent that makes the call, and the
+/// instances that the node knows.
 pub struct CallContext<'a> {
     pub bus: &'a dyn Bus,
     pub cancel: &'a CancellationToken,
     pub progress: &'a (dyn Fn(CallProgress) + Send + Sync),
+    pub known: Option<&'a KnownSidecars>,
 }
 
 /// The reason why a call has no answer.
@@ -105,19 +108,21 @@ impl SidecarCall<'_> {
         has_run: &mut bool,
     ) -> Result<Result<String, String>, CallFailure> {
         let (mut deadline, mut has_retried) = (CallDeadline::new(self.idle, self.longest), false);
-        let mut answers = self.ask(context).await?;
+        let (mut takers, mut answers) = self.ask(context).await?;
         loop {
             let received = tokio::select! {
                 biased;
                 () = context.cancel.cancelled() => return Err(CallFailure::Open("it was told to stop".into())),
                 message = answers.next() => message,
                 () = sleep_until(deadline.until) => return Err(CallFailure::Open(deadline.over())),
+                Some(()) = all_gone(takers.as_mut()) => return Err(self.lost()),
             };
             match received {
                 Some(Ok(message)) => match self.read(message) {
                     ReplyMessage::Progress(progress) => {
                         *has_run = true;
                         deadline.renew();
+                        takers.as_mut().map(TakerWatch::hear);
                         (context.progress)(progress);
                     }
                     ReplyMessage::Answer(answer) => return Ok(answer),
@@ -129,7 +134,7 @@ impl SidecarCall<'_> {
                     ReplyMessage::Running if self.may_run_again => {
                         *has_run = true;
                         sleep(STILL_RUNS.min(self.idle)).await;
-                        answers = self.ask(context).await?;
+                        (takers, answers) = self.ask(context).await?;
                     }
                     ReplyMessage::Running => return Ok(Err(IN_PROGRESS.into())),
                     ReplyMessage::Foreign => {}
@@ -137,7 +142,7 @@ impl SidecarCall<'_> {
                 Some(Err(BusError::NoResponders(_))) if !has_retried => {
                     has_retried = true;
                     sleep(AGAIN).await;
-                    answers = self.ask(context).await?;
+                    (takers, answers) = self.ask(context).await?;
                 }
                 Some(Err(error)) => return Err(self.refused(error)),
                 None => {
@@ -149,12 +154,26 @@ impl SidecarCall<'_> {
         }
     }
 
-    async fn ask(&self, context: &CallContext<'_>) -> Result<ReplyStream, CallFailure> {
+    /// Sends the request. Also returns a watch over the instances that may take it.
+    async fn ask<'a>(
+        &'a self,
+        context: &CallContext<'a>,
+    ) -> Result<(Option<TakerWatch<'a>>, ReplyStream), CallFailure> {
+        let sidecar = self.target.sidecar();
+        let takers = sidecar.and_then(|sidecar| context.known?.watch(sidecar));
         let conversation = context
             .bus
             .request_stream(self.subject, self.body.clone())
             .await;
-        conversation.map_err(|error| self.refused(error))
+        let answers = conversation.map_err(|error| self.refused(error))?;
+        Ok((takers, answers))
+    }
+
+    fn lost(&self) -> CallFailure {
+        let sidecar = self.target.sidecar().map_or("", SidecarId::as_str);
+        CallFailure::Open(format!(
+            "it went away: no instance of the sidecar `{sidecar}` is left that can have taken the call"
+        ))
     }
 
     /// Parses a message and discards the result. The fuzz target uses this function.
@@ -218,6 +237,13 @@ impl SidecarCall<'_> {
             | BusError::Unfit(_) => CallFailure::Undone(error.to_string()),
         }
     }
+}
+
+/// Waits until all instances are gone that may have taken a call. Returns `None` at once if they are
+/// not known.
+async fn all_gone(takers: Option<&mut TakerWatch<'_>>) -> Option<()> {
+    takers?.gone().await;
+    Some(())
 }
 
 impl CallFailure {

@@ -26,7 +26,9 @@ pub struct Directory {
     /// The names of the sidecars that may be in the table. `None` allows all of them.
     allow: Option<Vec<String>>,
     sidecars: BTreeMap<SidecarId, BTreeMap<String, SeenInstance>>,
-    gone: VecDeque<String>,
+    gone: VecDeque<GoneInstance>,
+    /// The number of searches for all instances that have ended.
+    searches: u32,
     /// The strictest effect with which a tool was described since the node started, by the tool's
     /// subject. A later description cannot make calls run that would have asked a person before.
     effects: BTreeMap<String, ToolEffect>,
@@ -36,6 +38,17 @@ pub struct Directory {
 struct SeenInstance {
     instance: SidecarInstance,
     misses: u32,
+    /// The number of searches that had ended before the instance was found.
+    since: u32,
+}
+
+/// An instance that takes no more calls. It may still answer those that it has.
+#[derive(Debug)]
+struct GoneInstance {
+    sidecar: SidecarId,
+    id: String,
+    /// The number of searches that had ended when it said so.
+    at: u32,
 }
 
 impl Directory {
@@ -53,11 +66,15 @@ impl Directory {
             if self.admits(&instance) {
                 self.remember_effects(&instance);
                 let known = self.sidecars.entry(instance.sidecar.clone()).or_default();
+                let since = known
+                    .get(&instance.id)
+                    .map_or(self.searches, |seen| seen.since);
                 known.insert(
                     instance.id.clone(),
                     SeenInstance {
                         instance,
                         misses: 0,
+                        since,
                     },
                 );
             }
@@ -71,6 +88,7 @@ impl Directory {
             seen.misses += 1;
         }
         self.update(instances);
+        self.searches += 1;
         self.sidecars
             .values_mut()
             .for_each(|instances| instances.retain(|_, seen| seen.misses < MISSES));
@@ -83,11 +101,35 @@ impl Directory {
         if self.gone.len() >= GONE {
             self.gone.pop_front();
         }
-        self.gone.push_back(instance.to_owned());
+        self.gone.push_back(GoneInstance {
+            sidecar: sidecar.clone(),
+            id: instance.to_owned(),
+            at: self.searches,
+        });
         if let Some(instances) = self.sidecars.get_mut(sidecar) {
             instances.remove(instance);
         }
         self.sidecars.retain(|_, instances| !instances.is_empty());
+    }
+
+    pub fn knows(&self, sidecar: &SidecarId) -> bool {
+        self.sidecars.contains_key(sidecar)
+    }
+
+    pub fn searches(&self) -> u32 {
+        self.searches
+    }
+
+    /// Returns whether no instance is left that may have taken a call. `sent` and `heard` are the
+    /// numbers of searches that had ended when the call was sent and at its last sign of life. An
+    /// instance that was found by the next search after `sent` may have run before. An instance that
+    /// stopped since then may still answer the call, however long that takes.
+    pub fn is_lost(&self, sidecar: &SidecarId, sent: u32, heard: u32) -> bool {
+        let mut left = self.sidecars.get(sidecar).into_iter().flatten();
+        let mut stopped = self.gone.iter();
+        self.searches >= heard + MISSES
+            && !left.any(|(_, seen)| seen.since <= sent)
+            && !stopped.any(|gone| gone.sidecar == *sidecar && gone.at >= sent)
     }
 
     pub fn names(&self) -> Vec<SidecarId> {
@@ -112,7 +154,7 @@ impl Directory {
             .allow
             .as_ref()
             .is_none_or(|allow| allow.iter().any(|name| *name == *instance.sidecar));
-        is_allowed && !self.gone.contains(&instance.id)
+        is_allowed && !self.gone.iter().any(|gone| gone.id == instance.id)
     }
 
     /// Returns the offers of each sidecar. If two instances of a sidecar describe the same offer

@@ -58,7 +58,7 @@ impl Sidecars {
             }
             self.look_around().await;
             self.report(&changed);
-            self.0.looked.send_replace(true);
+            self.0.known.has_looked();
             self.receive(&mut news, Instant::now() + EVERY, &changed)
                 .await;
         }

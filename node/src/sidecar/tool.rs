@@ -21,6 +21,7 @@ use super::{
     call::{CallContext, CallTarget, SidecarCall},
     directory::NamedTool,
     discovery::{OfferKind, SidecarOffer},
+    known::KnownSidecars,
 };
 use crate::{
     bus::Bus,
@@ -46,11 +47,13 @@ pub struct RemoteTool {
     /// to the tool and does not set the idle time-out.
     has_timeout: bool,
     bus: Arc<dyn Bus>,
+    /// The known instances of sidecars, for a tool that was found by a search.
+    known: Option<Arc<KnownSidecars>>,
 }
 
 impl RemoteTool {
     /// Creates the tool for an offer of a sidecar. Returns `None` if the offer is a compactor.
-    pub fn of(named: &NamedTool, bus: Arc<dyn Bus>) -> Option<Self> {
+    pub fn of(named: &NamedTool, bus: Arc<dyn Bus>, known: Arc<KnownSidecars>) -> Option<Self> {
         let SidecarOffer {
             name,
             subject,
@@ -65,14 +68,12 @@ impl RemoteTool {
             sidecar: Some(named.sidecar.as_str().into()),
             ..spec.clone()
         };
-        Some(Self::new(
-            spec,
-            name.clone(),
-            subject.clone(),
-            CallTarget::Sidecar(named.sidecar.clone()),
-            *timeout,
-            bus,
-        ))
+        let target = CallTarget::Sidecar(named.sidecar.clone());
+        let tool = Self::new(spec, name.clone(), subject.clone(), target, *timeout, bus);
+        Some(Self {
+            known: Some(known),
+            ..tool
+        })
     }
 
     /// Creates a tool for a plain NATS subject, on which any service may answer.
@@ -98,6 +99,7 @@ impl RemoteTool {
             idle,
             has_timeout,
             bus,
+            known: None,
         }
     }
 
@@ -166,6 +168,7 @@ impl Tool for RemoteTool {
             bus: &*self.bus,
             cancel: &call.cancel,
             progress: &*call.progress,
+            known: self.known.as_deref(),
         };
         let since = Instant::now();
         let answer = request.run(&caller).await;

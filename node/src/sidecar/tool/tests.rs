@@ -5,6 +5,7 @@ use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use planck_common::{AgentId, CallId, NodeId, SessionId, TeamId, subject::Address};
 use tokio_util::sync::CancellationToken;
 
+use super::super::{directory::Directory, discovery::SidecarInstance};
 use super::*;
 use crate::bus::{
     BusError, CommandHandler, Delivery, Published, ReplyStream, ServiceGuard, StreamedReply,
@@ -96,6 +97,16 @@ async fn run(effect: ToolEffect, schema: Value, args: Value, scripts: Vec<Script
 async fn run_try(
     is_repeat: bool,
     effect: ToolEffect,
+    arguments: (Value, Value),
+    scripts: Vec<Script>,
+) -> RunResult {
+    run_known(None, is_repeat, effect, arguments, scripts).await
+}
+
+async fn run_known(
+    known: Option<Arc<KnownSidecars>>,
+    is_repeat: bool,
+    effect: ToolEffect,
     (schema, args): (Value, Value),
     scripts: Vec<Script>,
 ) -> RunResult {
@@ -105,14 +116,17 @@ async fn run_try(
     });
     let target = CallTarget::Sidecar(SidecarId::parse("s").unwrap());
     let spec = spec("t", "a tool", effect, &schema);
-    let tool = RemoteTool::new(
-        spec,
-        "t".into(),
-        "tool.s.t".into(),
-        target,
-        Duration::from_secs(5),
-        bus.clone(),
-    );
+    let tool = RemoteTool {
+        known,
+        ..RemoteTool::new(
+            spec,
+            "t".into(),
+            "tool.s.t".into(),
+            target,
+            Duration::from_secs(5),
+            bus.clone(),
+        )
+    };
     let reports = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&reports);
     let call = Invocation {
@@ -196,6 +210,88 @@ async fn silence_is_an_error_and_cancels_the_call() {
         (told, true)
     );
     assert_eq!(ran.published, ["cancel.s"]);
+}
+
+fn found(id: &str) -> SidecarInstance {
+    SidecarInstance {
+        sidecar: SidecarId::parse("s").unwrap(),
+        id: id.into(),
+        version: "1.0.0".into(),
+        offers: vec![],
+        faults: vec![],
+    }
+}
+
+/// Makes a mutating call while the instance `a` is known. Every second a search ends, and finds what
+/// `finds` returns for its number. Returns the text that the model reads.
+async fn call_during(
+    scripts: Vec<Script>,
+    mut finds: impl FnMut(u32, &mut Directory) -> Vec<SidecarInstance>,
+) -> RunResult {
+    let mut directory = Directory::default();
+    directory.swept(vec![found("a")]);
+    let known = Arc::new(KnownSidecars::new(directory));
+    let searched = Arc::clone(&known);
+    let searches = async {
+        for search in 1.. {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let mut directory = searched.directory();
+            let answers = finds(search, &mut directory);
+            directory.swept(answers);
+            drop(directory);
+            searched.has_looked();
+        }
+    };
+    let arguments = (json!({"type": "object"}), json!({}));
+    let call = run_known(Some(known), false, ToolEffect::Mutating, arguments, scripts);
+    tokio::select! {
+        ran = call => ran,
+        () = searches => unreachable!("the searches do not end"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_ends_when_every_instance_is_gone_that_may_have_taken_it() {
+    let told = "it went away: no instance of the sidecar `s` is left that can have taken the call; it may or may not have taken effect";
+    let since = tokio::time::Instant::now();
+    let ran = call_during(vec![vec![]], |_, _| vec![]).await;
+    assert_eq!((ran.outcome.text.as_str(), ran.asked.len()), (told, 1));
+    assert_eq!(ran.published, ["cancel.s"]);
+    assert_eq!(since.elapsed().as_secs(), 3);
+    let replaced = call_during(vec![vec![]], |search, _| match search {
+        1 => vec![],
+        _ => vec![found("b")],
+    });
+    assert_eq!(
+        replaced.await.outcome.text,
+        told,
+        "the new one has not got it"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_continues_while_an_instance_may_run_it() {
+    let timed_out = "it timed out: no sign of life for 5000 ms";
+    let unseen = call_during(vec![vec![]], |_, _| vec![found("b")]);
+    let unseen = unseen.await.outcome.text;
+    assert!(
+        unseen.starts_with(timed_out),
+        "it may have been there: {unseen}"
+    );
+    let sidecar = SidecarId::parse("s").unwrap();
+    let stopped = call_during(vec![vec![]], |search, directory| {
+        if search == 1 {
+            directory.left(&sidecar, "a");
+        }
+        vec![]
+    });
+    let stopped = stopped.await.outcome.text;
+    assert!(stopped.starts_with(timed_out), "it may finish: {stopped}");
+    let progress = r#"{"v":1,"progress":{"message":"on it"}}"#;
+    let mut script: Script = vec![(Duration::from_millis(2500), said(progress)); 2];
+    script.push((Duration::from_secs(1), said(r#"{"v":1,"ok":"done"}"#)));
+    let ran = call_during(vec![script], |_, _| vec![]).await;
+    assert_eq!(ran.outcome.text, "done", "it gave signs of life");
 }
 
 #[tokio::test(start_paused = true)]
