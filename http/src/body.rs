@@ -5,13 +5,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use axum::{
     body::Body,
-    extract::{FromRequest, FromRequestParts, Path, Query, Request},
-    http::{HeaderMap, StatusCode, header, request::Parts},
+    extract::{FromRequest, FromRequestParts, Path, Query, Request, rejection::QueryRejection},
+    http::{HeaderMap, StatusCode, Uri, header, request::Parts},
 };
 use bytes::Bytes;
 use planck_common::{id::is_id, json_text, similar::nearest};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, SchemaGenerator};
 use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::{Map, Value};
 
 use super::{openapi, problem::Problem};
 
@@ -150,17 +151,45 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         .map_err(|error| Problem::bad_request(format!("the body cannot be read: {error}")))
 }
 
-/// The arguments in the query of an address.
+/// The arguments in the query of an address. Unknown parameters are refused, because without its
+/// misspelt parameter a request asks for something else.
 pub struct QueryArguments<T>(pub T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryArguments<T> {
+impl<T: DeserializeOwned + JsonSchema, S: Send + Sync> FromRequestParts<S> for QueryArguments<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let read = Query::from_request_parts(parts, state).await;
-        read.map(|Query(arguments)| Self(arguments))
-            .map_err(|error| Problem::bad_request(error.body_text()))
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        read_query(&parts.uri).map(Self)
     }
+}
+
+fn read_query<T: DeserializeOwned + JsonSchema>(uri: &Uri) -> Result<T, Problem> {
+    let unreadable = |error: QueryRejection| Problem::bad_request(error.body_text());
+    let Query(given) = Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(unreadable)?;
+    let schema = SchemaGenerator::default().into_root_schema_for::<T>();
+    let known = schema.get("properties").and_then(Value::as_object);
+    let known: Vec<&str> = known
+        .into_iter()
+        .flat_map(Map::keys)
+        .map(String::as_str)
+        .collect();
+    for (name, _) in &given {
+        check_parameter(name, &known)?;
+    }
+    let Query(read) = Query::try_from_uri(uri).map_err(unreadable)?;
+    Ok(read)
+}
+
+/// Refuses a parameter of a query that the route does not have.
+pub fn check_parameter(name: &str, known: &[&str]) -> Result<(), Problem> {
+    if known.contains(&name) {
+        return Ok(());
+    }
+    let name: String = name.chars().take(80).collect();
+    Err(Problem::bad_request(format!(
+        "the query has the unknown parameter `{name}`; known are {}",
+        known.join(", ")
+    )))
 }
 
 /// The id or name in a path. It holds no character with a meaning in a subject.
@@ -205,7 +234,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use planck_common::command::Start;
+    use planck_common::command::{ListSessions, Start};
 
     use super::*;
 
@@ -230,6 +259,20 @@ mod tests {
         );
         let problem = parse::<Start>(many.as_bytes()).unwrap_err();
         assert_eq!(problem.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    }
+
+    #[test]
+    fn unknown_parameter_of_a_query_is_refused() {
+        let read = |query: &str| {
+            let uri = format!("/v1/sessions{query}").parse().unwrap();
+            read_query::<ListSessions>(&uri).map_err(|problem| problem.detail().to_owned())
+        };
+        assert_eq!(read("?limit=5&state=open").unwrap().limit, Some(5));
+        assert_eq!(read("").unwrap().limit, None);
+        assert_eq!(
+            read("?state=open&limt=5").unwrap_err(),
+            "the query has the unknown parameter `limt`; known are after, limit, state"
+        );
     }
 
     #[test]

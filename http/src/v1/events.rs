@@ -142,14 +142,15 @@ fn places(id: &str) -> Result<Vec<(String, Seq)>, Problem> {
 
 /// Returns the sessions that a query names, as `session=a&session=b` or `session=a,b`.
 fn named_sessions(query: &str) -> Result<Vec<String>, Problem> {
-    let values = query
-        .split('&')
-        .filter_map(|pair| pair.strip_prefix("session="));
     let mut sessions: Vec<String> = Vec::new();
-    for session in values.flat_map(|value| value.split(',')) {
-        body::id(session)?;
-        if !sessions.iter().any(|known| known == session) {
-            sessions.push(session.to_owned());
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        body::check_parameter(name, &["session"])?;
+        for session in value.split(',') {
+            body::id(session)?;
+            if !sessions.iter().any(|known| known == session) {
+                sessions.push(session.to_owned());
+            }
         }
     }
     if sessions.is_empty() || sessions.len() > SESSIONS {
@@ -339,8 +340,15 @@ mod tests {
     #[test]
     fn sessions_are_named_once() {
         let named = |query| named_sessions(query).ok();
-        assert_eq!(named("session=a&session=b,a&x=1").unwrap(), ["a", "b"]);
-        for wrong in ["", "session=", "session=a.b", "session=*", "session=%2a"] {
+        assert_eq!(named("session=a&&session=b,a").unwrap(), ["a", "b"]);
+        for wrong in [
+            "",
+            "session=",
+            "session=a.b",
+            "session=*",
+            "session=%2a",
+            "session=a&x=1",
+        ] {
             assert_eq!(named(wrong), None, "{wrong}");
         }
     }
