@@ -6,10 +6,15 @@ use std::sync::Arc;
 use planck_common::{
     AgentId, SessionId,
     reply::{Refusal, excerpt},
+    similar::did_you_mean,
 };
 
 use crate::{actor::SessionContext, workspace::Workspaces};
 use planck_store::{AgentRecord, SessionRecord, SessionStore};
+
+/// The number of sessions, the newest ones, among which the error about an unknown name looks for the
+/// one that was meant.
+const SUGGESTED: u32 = 500;
 
 /// Finds sessions and agents by the ids and names in a request.
 #[derive(Clone)]
@@ -108,12 +113,15 @@ pub async fn find_session(
             excerpt(id_or_name)
         )));
     }
-    let found = store.session(id_or_name).await?;
-    found.ok_or_else(|| {
-        Refusal::not_found(format!(
-            "no session `{id_or_name}`; `planck session ls` lists them"
-        ))
-    })
+    if let Some(found) = store.session(id_or_name).await? {
+        return Ok(found);
+    }
+    let names = store.session_names(SUGGESTED).await.unwrap_or_default();
+    let meant = did_you_mean(id_or_name, names.iter().map(String::as_str));
+    let way_out = meant.unwrap_or_else(|| "`planck session ls` lists them".into());
+    Err(Refusal::not_found(format!(
+        "no session `{id_or_name}`; {way_out}"
+    )))
 }
 
 /// Returns the agent with this id. A stopped agent is not found.

@@ -198,6 +198,11 @@ pub async fn sessions_are_listed_in_pages(world: &dyn World) {
         }
         assert_eq!(seen, expected, "{state:?}");
     }
+    let mut names = vec![];
+    for id in &ids[..2] {
+        names.push(store.recorded(id).await.unwrap().unwrap().name.to_string());
+    }
+    assert_eq!(store.session_names(2).await.unwrap(), names);
 }
 
 pub async fn a_list_shows_the_activity_of_sessions(world: &dyn World) {

@@ -83,6 +83,13 @@ impl SessionRecords for PostgresStore {
         sessions(&self.database, filter).await
     }
 
+    async fn session_names(&self, limit: u32) -> Result<Vec<String>, StoreError> {
+        const NAMES: &str = "SELECT name FROM sessions ORDER BY created_at DESC, id DESC LIMIT $1";
+        let found = self.database.all(sqlx::query(NAMES).bind(i64::from(limit)));
+        let found = found.await?;
+        found.iter().map(|row| reader(row).get("name")).collect()
+    }
+
     async fn set_state(
         &self,
         session: &SessionId,

@@ -75,6 +75,14 @@ impl SessionRecords for SqliteStore {
     }
 
     async fn set_state(
+    async fn session_names(&self, limit: u32) -> Result<Vec<String>, StoreError> {
+        let listed = self.index.page(None, None, limit).await?;
+        Ok(listed
+            .into_iter()
+            .map(|listed| listed.name.to_string())
+            .collect())
+    }
+
         &self,
         session: &SessionId,
         epoch: i64,

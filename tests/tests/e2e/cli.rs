@@ -78,6 +78,11 @@ async fn a_session_is_listed_and_shown_from_first_prompt_to_removal() -> Result<
             "{command:?} shows a key"
         );
     }
+    let mistyped = machine.run(&["session", "attach", "bold-oka"]).await?;
+    assert!(
+        mistyped.code == 3 && mistyped.err.contains("did you mean `bold-oak`?"),
+        "{mistyped:?}"
+    );
     // A session that cannot be removed does not keep the others.
     let removed = machine
         .run(&["session", "rm", "unknown", "bold-oak"])
