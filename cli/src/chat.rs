@@ -1,6 +1,5 @@
 //! The command `planck chat`.
 
-mod attachment;
 mod keyboard;
 mod slash;
 
@@ -10,7 +9,6 @@ use std::{
     time::Instant,
 };
 
-use attachment::PromptContent;
 use clap::Args;
 use keyboard::{EditorSources, Keyboard};
 use planck_client::Client;
@@ -26,6 +24,7 @@ use tokio::{signal::unix::Signal, sync::oneshot};
 use crate::{
     args::GlobalArgs,
     ask::{Asker, can_ask},
+    attachment,
     choose::{PromptedSession, SessionChoice},
     connect::ConnectedClient,
     exit::{Exit, until_terminated},
@@ -105,13 +104,7 @@ async fn talk(
         false => which.there(client).await?,
     };
     let (talk, is_blank) = begin(client, config, which, there).await?;
-    // The directory of a workspace may be on another machine, but attached files are read on this
-    // one.
-    let dir = which
-        .dir
-        .clone()
-        .filter(|_| which.workspace.is_none())
-        .unwrap_or_else(|| ".".into());
+    let dir = which.files_dir();
     // Without the list, `/model` completes nothing.
     let models = client.models().await.map(|list| list.models);
     let models = models.unwrap_or_default().into_iter();
@@ -255,12 +248,7 @@ impl ChatSession<'_> {
     }
 
     async fn prompt(&mut self, text: &str) -> anyhow::Result<ChatStep> {
-        let PromptContent { parts, missing } = attachment::content(&self.dir, text)?;
-        for name in missing {
-            warn(&format!(
-                "planck: there is no file {name}; the word is sent as it is"
-            ));
-        }
+        let parts = attachment::parts(&self.dir, text)?;
         let work = self.talk.prompt(self.client, parts).await?;
         self.is_blank = false;
         self.watch(&work).await

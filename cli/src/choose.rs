@@ -90,16 +90,27 @@ impl SessionChoice {
         &self,
         client: &Client,
         config: &Config,
-        text: String,
+        parts: Vec<Part>,
         output: Option<OutputSpec>,
     ) -> anyhow::Result<(PromptedSession, WatchedWork)> {
         if let Some(session) = self.there(client).await? {
             let mut talk = self.go_on_with(client, &session).await?;
             talk.output = output;
-            let work = talk.prompt(client, vec![Part::text(text)]).await?;
+            let work = talk.prompt(client, parts).await?;
             return Ok((talk, work));
         }
         self.check_keys(config)?;
+        // The prompt of a start is a text.
+        let text = match parts.as_slice() {
+            [Part::Text { text, .. }] => text.clone(),
+            _ => {
+                let started = client.start(self.request()?).await?;
+                let mut talk = PromptedSession::with(client, &started.session_id).await?;
+                talk.output = output;
+                let work = talk.prompt(client, parts).await?;
+                return Ok((talk, work));
+            }
+        };
         let prompt_id = InputId::mint();
         let start = Start {
             prompt: Some(text),
@@ -118,6 +129,13 @@ impl SessionChoice {
             PromptedSession::with(client, &started.session_id).await?,
             work,
         ))
+    }
+
+    /// Returns the directory from which relative paths after `@` start. The directory of a workspace
+    /// may be on another machine, but attached files are read on this one.
+    pub fn files_dir(&self) -> PathBuf {
+        let dir = self.dir.clone().filter(|_| self.workspace.is_none());
+        dir.unwrap_or_else(|| ".".into())
     }
 
     /// Returns an existing session for prompts. A model on the command line becomes that of its

@@ -6,6 +6,7 @@ mod agent;
 mod allocator;
 mod args;
 mod ask;
+mod attachment;
 mod chat;
 mod choose;
 mod config;

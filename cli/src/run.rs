@@ -8,13 +8,14 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use planck_common::{SessionId, command::WaitRow, spec::OutputSpec, usage};
+use planck_common::{SessionId, command::WaitRow, message::Part, spec::OutputSpec, usage};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{
     args::GlobalArgs,
     ask::{Asker, can_ask},
+    attachment,
     choose::{PromptedSession, SessionChoice, shape_in},
     connect::ConnectedClient,
     exit::{Exit, UsageError, until_terminated},
@@ -49,6 +50,7 @@ output and everything else to standard error; where both are one file, all of it
 Examples:
   planck run \"What is in this folder?\"
   planck run --continue \"And sort it by file\"
+  planck run \"What is wrong in @src/main.rs?\"
   planck run --team examples/teams/build-a-cli \"A tool that counts words\"
   answer=$(planck run -q \"Name three rivers, a line each\")
   (echo \"Review this change:\"; git diff) | planck run -p > review.md
@@ -114,7 +116,13 @@ struct RunFailure<'a> {
 
 impl RunArgs {
     pub async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
-        let prompt = words(self.prompt.as_deref())?;
+        let argument = self.prompt.as_deref().filter(|text| *text != "-");
+        let text = words(argument)?;
+        let prompt = match argument {
+            Some(_) => attachment::parts(&self.which.files_dir(), &text)?,
+            // A text on standard input may be of others, who must not choose files to send.
+            None => vec![Part::text(text)],
+        };
         let shape = self.output_schema.as_deref().map(shape_in).transpose()?;
         let config = self
             .which
@@ -169,7 +177,7 @@ impl RunArgs {
         &self,
         link: &ConnectedClient,
         config: &Config,
-        prompt: String,
+        prompt: Vec<Part>,
         shape: Option<OutputSpec>,
     ) -> anyhow::Result<Exit> {
         let client = &link.client;
@@ -266,7 +274,7 @@ fn frame(to: Option<Stream>, text: &str) -> std::io::Result<()> {
 
 /// Returns the prompt from the argument or from standard input.
 fn words(given: Option<&str>) -> anyhow::Result<String> {
-    let text = match given.filter(|text| *text != "-") {
+    let text = match given {
         Some(text) => text.to_owned(),
         None if std::io::stdin().is_terminal() => String::new(),
         None => {

@@ -99,6 +99,29 @@ async fn a_session_is_listed_and_shown_from_first_prompt_to_removal() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_run_attaches_the_files_that_its_argument_names() -> Result<()> {
+    let machine = PersonalMachine::start(script()).await?;
+    machine.write("notes.txt", "seven swans\n")?;
+    let new = ["run", "--session", "bold-oak", "sum up @notes.txt"];
+    let old = ["run", "--session", "bold-oak", "again @notes.txt"];
+    for (times, command) in [(1, new), (2, old)] {
+        let ran = machine.run(&command).await?;
+        assert_eq!(
+            (ran.code, ran.out.as_str()),
+            (0, "There it is.\n"),
+            "{ran:?}"
+        );
+        let asked = machine.model.requests();
+        let last = asked.last().map(|asked| asked.body.to_string());
+        let attached = last.unwrap_or_default().matches("seven swans").count();
+        assert_eq!(attached, times);
+    }
+    let ran = machine.run(&["run", "look at @\"gone.txt\""]).await?;
+    assert!(ran.code == 2 && ran.err.contains("no such file"), "{ran:?}");
+    machine.check_model()
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn exit_codes_tell_the_kinds_of_failure_apart() -> Result<()> {
     let machine = PersonalMachine::start(script()).await?;
     for (command, code, told) in [

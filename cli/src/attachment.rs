@@ -9,7 +9,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use planck_common::message::{MediaSource, Part};
 
-use crate::exit::UsageError;
+use crate::{exit::UsageError, output::warn};
 use planck_host::regular_file::{FileRefused, OpenFolder};
 use planck_host::terminal::clean_line;
 
@@ -25,10 +25,10 @@ const PUNCTUATION: &[char] = &['.', ',', ';', ':', '!', '?', ')'];
 
 /// A prompt with the files that it names.
 #[derive(Debug)]
-pub struct PromptContent {
-    pub parts: Vec<Part>,
+struct PromptContent {
+    parts: Vec<Part>,
     /// The words that look like the names of files and are none.
-    pub missing: Vec<String>,
+    missing: Vec<String>,
 }
 
 /// A name after `@`.
@@ -39,8 +39,19 @@ struct NamedFile<'a> {
     is_quoted: bool,
 }
 
-/// Returns the parts of a prompt: its text, and the files that it names.
-pub fn content(dir: &Path, text: &str) -> Result<PromptContent, UsageError> {
+/// Returns the parts of a prompt: its text, and the files that it names. Warns about words that look
+/// like the names of files and are none.
+pub fn parts(dir: &Path, text: &str) -> Result<Vec<Part>, UsageError> {
+    let PromptContent { parts, missing } = content(dir, text)?;
+    for name in missing {
+        warn(&format!(
+            "planck: there is no file {name}; the word is sent as it is"
+        ));
+    }
+    Ok(parts)
+}
+
+fn content(dir: &Path, text: &str) -> Result<PromptContent, UsageError> {
     let (mut parts, mut missing) = (vec![Part::text(text)], Vec::new());
     let mut attached = BTreeSet::new();
     for file in named(text) {
