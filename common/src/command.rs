@@ -155,6 +155,9 @@ pub enum SessionActivity {
     Idle,
     /// An agent is working.
     Working,
+    /// The process in which agents were working has ended. Their work continues when a node takes the
+    /// session over. Only a store of one machine can tell.
+    Interrupted,
     /// No agent is working, but an input waits for one, or an agent waits for an answer from
     /// outside.
     Waiting,
@@ -168,15 +171,21 @@ impl SessionActivity {
         match self {
             Self::Idle => "idle",
             Self::Working => "working",
+            Self::Interrupted => "interrupted",
             Self::Waiting => "waiting",
             Self::Failed => "failed",
         }
     }
 
     pub fn find(name: &str) -> Option<Self> {
-        [Self::Idle, Self::Working, Self::Waiting, Self::Failed]
-            .into_iter()
-            .find(|activity| activity.name() == name)
+        let all = [
+            Self::Idle,
+            Self::Working,
+            Self::Interrupted,
+            Self::Waiting,
+            Self::Failed,
+        ];
+        all.into_iter().find(|activity| activity.name() == name)
     }
 }
 

@@ -16,6 +16,7 @@ const SEARCHED = 1_000;
 
 const ACTIVITY = {
   working: ["work", "working"],
+  interrupted: ["bad", "interrupted"],
   waiting: ["quiet", "queued"],
   failed: ["bad", "failed"],
   idle: ["quiet", "idle"],

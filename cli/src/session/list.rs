@@ -58,6 +58,8 @@ enum WantedState {
     Closed,
     /// An agent is at work
     Working,
+    /// The process in which agents were at work has ended
+    Interrupted,
     /// The orchestrator's last turn ended with an error or at a limit
     Failed,
     /// Input waits for an agent, and no agent is at work
@@ -95,7 +97,13 @@ impl Ls {
         let state = match self.state {
             Some(WantedState::Open) => Some(SessionState::Open),
             Some(WantedState::Closed) => Some(SessionState::Closed),
-            Some(WantedState::Working | WantedState::Failed | WantedState::Waiting) | None => None,
+            Some(
+                WantedState::Working
+                | WantedState::Interrupted
+                | WantedState::Failed
+                | WantedState::Waiting,
+            )
+            | None => None,
         };
         let mut rows = every_session(
             client,
@@ -137,6 +145,7 @@ impl Ls {
         match self.state {
             None | Some(WantedState::Open | WantedState::Closed) => true,
             Some(WantedState::Working) => activity == SessionActivity::Working,
+            Some(WantedState::Interrupted) => activity == SessionActivity::Interrupted,
             Some(WantedState::Failed) => activity == SessionActivity::Failed,
             Some(WantedState::Waiting) => activity == SessionActivity::Waiting,
         }
@@ -168,6 +177,7 @@ fn cells((row, preview): (&SessionRow, &SessionDescription)) -> Vec<String> {
     let state = match row.activity {
         SessionActivity::Idle => state(row.state).into(),
         SessionActivity::Working => "working".into(),
+        SessionActivity::Interrupted => "interrupted".into(),
         SessionActivity::Waiting => "waiting".into(),
         SessionActivity::Failed => format!("{}, failed", state(row.state)),
     };

@@ -17,6 +17,7 @@ use super::{
     SqliteStore,
     db::{Db, SqliteStatement},
     files::InUse,
+    lock,
 };
 use crate::{
     AgentCreation, AgentRecord, Created, HeldLease, Inbox as _, LeadIncarnation, NAMESAKES,
@@ -74,7 +75,6 @@ impl SessionRecords for SqliteStore {
         sessions(self, filter).await
     }
 
-    async fn set_state(
     async fn session_names(&self, limit: u32) -> Result<Vec<String>, StoreError> {
         let listed = self.index.page(None, None, limit).await?;
         Ok(listed
@@ -83,6 +83,7 @@ impl SessionRecords for SqliteStore {
             .collect())
     }
 
+    async fn set_state(
         &self,
         session: &SessionId,
         epoch: i64,
@@ -551,6 +552,23 @@ async fn row_of(
         answer: row.get("answer")?,
         end: row.get("ended")?,
     };
-    let activity = row.named("activity", SessionActivity::find)?;
+    let mut activity = row.named("activity", SessionActivity::find)?;
+    if activity == SessionActivity::Working && is_interrupted(store, &file).await? {
+        activity = SessionActivity::Interrupted;
+    }
     Ok(Some(record.row(SessionPreview::of(activity, bodies))))
+}
+
+/// Returns whether the processes of all nodes have ended whose agents are at work according to the
+/// file. A process that was killed could not write that they are not.
+async fn is_interrupted(store: &SqliteStore, file: &InUse) -> Result<bool, StoreError> {
+    const AT_WORK: &str = "SELECT DISTINCT node_id FROM agents
+        WHERE state IN ('streaming', 'executing_tools', 'compacting') AND node_id IS NOT NULL";
+    for row in file.db.rows(query(AT_WORK)).await? {
+        let node = file.reader(&row).parse::<NodeId>("node_id")?;
+        if lock::lives(&store.folder, &node)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

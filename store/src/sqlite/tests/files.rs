@@ -2,7 +2,11 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, sync::Arc};
 
-use planck_common::{NodeId, SessionId, command::ListSessions, event::InputKind};
+use planck_common::{
+    NodeId, SessionId,
+    command::{AgentState, ListSessions, SessionActivity},
+    event::InputKind,
+};
 use planck_migrations::{Migration, SQLITE_INDEX, SQLITE_SESSION};
 use sqlx::Row as _;
 use tokio::task::JoinSet;
@@ -16,8 +20,26 @@ use super::{
 };
 use crate::{
     Created, Leases as _, Log as _, SessionRecords as _, SessionStore, StoreError,
-    conformance::{Team, team},
+    conformance::{Team, team, team::turn_start},
 };
+
+#[tokio::test]
+async fn work_of_a_process_that_ended_is_listed_as_interrupted() {
+    let folder = Folder::new();
+    let team = Team::start(&folder, 1).await;
+    let prev = team.record(0).await.last_seq;
+    let turn = team.batch(0, prev, vec![turn_start(1)]);
+    team.write(turn.with(|save| save.state = AgentState::Streaming))
+        .await;
+    let other = folder.store(&NodeId::mint()).await;
+    let activity = async || {
+        let listed = other.sessions(ListSessions::default()).await.unwrap();
+        listed.sessions[0].activity
+    };
+    assert_eq!(activity().await, SessionActivity::Working);
+    drop(team);
+    assert_eq!(activity().await, SessionActivity::Interrupted);
+}
 
 #[tokio::test]
 async fn a_lock_tells_whether_its_node_lives() {
