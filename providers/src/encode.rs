@@ -27,6 +27,21 @@ pub fn put_open(out: &mut Vec<u8>, members: &Map<String, Value>) {
     out.pop();
 }
 
+/// Begins a request with its settings and its tools, if there are any, up to the list of its messages.
+pub fn open_messages(settings: &Map<String, Value>, tools: &[ToolSpec]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_open(&mut out, settings);
+    if !tools.is_empty() {
+        out.extend_from_slice(br#","tools":"#);
+        put(
+            &mut out,
+            &tools.iter().map(EncodedFunction::from).collect::<Vec<_>>(),
+        );
+    }
+    out.extend_from_slice(br#","messages":["#);
+    out
+}
+
 /// Adds a member to the object that ends the buffer.
 pub fn add_member<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value: &T) {
     out.pop();
@@ -148,7 +163,7 @@ pub fn is_blank(part: &Part) -> bool {
 // schema.
 
 #[derive(Serialize)]
-pub struct EncodedFunction<'a> {
+struct EncodedFunction<'a> {
     r#type: &'static str,
     function: FunctionSpec<'a>,
 }

@@ -19,8 +19,8 @@ use crate::{
         Decoder, Decoding, EventDecoder, PartKind, PartNumbers, broken, parse, stop_of, usage,
     },
     encode::{
-        EncodedFunction, NOTHING, Opts, Speaker, add_member, cannot_show, file_text, legal_name,
-        named_text, put, put_open, result_text, set, side_of,
+        NOTHING, Opts, Speaker, add_member, cannot_show, file_text, legal_name, named_text,
+        open_messages, put, result_text, set, side_of,
     },
     error_body::ProviderError,
     frames::Ndjson,
@@ -162,23 +162,8 @@ impl Encoder for OllamaMessages {
 }
 
 fn prefix(head: RequestHead, entry: &ModelFacts) -> Vec<u8> {
-    let mut out = Vec::new();
-    put_open(
-        &mut out,
-        &settings(head.model, Opts::read(head.opts), entry),
-    );
-    if !head.tools.is_empty() {
-        out.extend_from_slice(br#","tools":"#);
-        put(
-            &mut out,
-            &head
-                .tools
-                .iter()
-                .map(EncodedFunction::from)
-                .collect::<Vec<_>>(),
-        );
-    }
-    out.extend_from_slice(br#","messages":["#);
+    let settings = settings(head.model, Opts::read(head.opts), entry);
+    let mut out = open_messages(&settings, &head.tools);
     if !head.system_prompt.trim().is_empty() {
         put(
             &mut out,

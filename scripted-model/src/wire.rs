@@ -8,6 +8,8 @@ mod ollama;
 mod openai;
 mod responses;
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use crate::{
@@ -106,6 +108,29 @@ fn check_schema(schema: &Value) -> Result<(), String> {
         return Err("properties must be an object".to_owned());
     }
     jsonschema::meta::validate(schema).map_err(|error| error.to_string())
+}
+
+/// Returns the names of the tools of a request, which `read` checks, each with its index. The refusals
+/// are for tools that are no list, and for a name that two tools have.
+fn tool_names(
+    tools: Option<&Value>,
+    [no_list, not_unique]: [&str; 2],
+    read: fn(usize, &Value) -> Result<String, WireRefusal>,
+) -> Result<Vec<String>, WireRefusal> {
+    let Some(tools) = tools else {
+        return Ok(Vec::new());
+    };
+    let tools = tools
+        .as_array()
+        .ok_or_else(|| WireRefusal::at("tools", no_list))?;
+    let tools = tools.iter().enumerate();
+    let names: Vec<String> = tools
+        .map(|(index, tool)| read(index, tool))
+        .collect::<Result<_, _>>()?;
+    if names.iter().collect::<HashSet<_>>().len() < names.len() {
+        return Err(WireRefusal::at("tools", not_unique));
+    }
+    Ok(names)
 }
 
 /// Returns whether a tool may have this name: 1 to `longest` letters, digits, `_`, `-` and the

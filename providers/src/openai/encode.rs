@@ -13,8 +13,8 @@ use crate::{
     call_ids::{CallIds, IdRule},
     catalogue::ModelFacts,
     encode::{
-        EncodedFunction, NOTHING, Opts, Speaker, add_member, cannot_show, data_url, file_text,
-        is_blank, legal_name, media_url, named_text, put, put_open, result_text, side_of,
+        NOTHING, Opts, Speaker, add_member, cannot_show, data_url, file_text, is_blank, legal_name,
+        media_url, named_text, open_messages, put, result_text, side_of,
     },
     wire::{CallIdForm, Quirks, ReasoningReturn, ToolDemand, WireTarget, unseal},
 };
@@ -203,23 +203,8 @@ impl Encoder for CompletionMessages {
 }
 
 fn prefix(head: RequestHead, entry: &ModelFacts, quirks: Quirks) -> Vec<u8> {
-    let mut out = Vec::new();
-    put_open(
-        &mut out,
-        &settings(head.model, Opts::read(head.opts), entry, quirks),
-    );
-    if !head.tools.is_empty() {
-        out.extend_from_slice(br#","tools":"#);
-        put(
-            &mut out,
-            &head
-                .tools
-                .iter()
-                .map(EncodedFunction::from)
-                .collect::<Vec<_>>(),
-        );
-    }
-    out.extend_from_slice(br#","messages":["#);
+    let settings = settings(head.model, Opts::read(head.opts), entry, quirks);
+    let mut out = open_messages(&settings, &head.tools);
     if !head.system_prompt.trim().is_empty() {
         put(
             &mut out,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::signature;
 use crate::{
     request::{ModelRequest, RequestMessage, ToolCall, ToolResult, WireRefusal, only_fields},
-    wire::{self, Heading, good_name},
+    wire::{self, Heading, good_name, tool_names},
 };
 
 /// The beta feature to which `thinking.block_binding` belongs.
@@ -51,7 +51,7 @@ pub fn read(body: &Value, heading: &Heading<'_>) -> Result<ModelRequest, WireRef
             .ok_or_else(|| WireRefusal::at("model", "Input should be a valid string"))?
             .to_owned(),
         system: system(body)?,
-        tools: tool_names(body)?,
+        tools: tool_names(body.get("tools"), TOOL_REFUSALS, name)?,
         stream: body.get("stream").and_then(Value::as_bool).unwrap_or(false),
         ..ModelRequest::default()
     };
@@ -215,23 +215,7 @@ const TOOL_FIELDS: &[&str] = &[
     "input_examples",
 ];
 
-fn tool_names(body: &Map<String, Value>) -> Result<Vec<String>, WireRefusal> {
-    let Some(tools) = body.get("tools") else {
-        return Ok(Vec::new());
-    };
-    let tools = tools
-        .as_array()
-        .ok_or_else(|| WireRefusal::at("tools", "Input should be a valid list"))?;
-    let names: Vec<String> = tools
-        .iter()
-        .enumerate()
-        .map(|(index, tool)| name(index, tool))
-        .collect::<Result<_, _>>()?;
-    if names.iter().collect::<HashSet<_>>().len() < names.len() {
-        return Err(WireRefusal::at("tools", "Tool names must be unique."));
-    }
-    Ok(names)
-}
+const TOOL_REFUSALS: [&str; 2] = ["Input should be a valid list", "Tool names must be unique."];
 
 fn name(index: usize, tool: &Value) -> Result<String, WireRefusal> {
     let at = |field: &str, message: &str| {

@@ -1,14 +1,12 @@
 //! Reads the fields and the tools of a request. The module `input` reads its items. A strict tool
 //! guarantees that its arguments match its schema exactly, so the schema must be complete.
 
-use std::collections::HashSet;
-
 use serde_json::{Map, Value};
 
 use super::input;
 use crate::{
     request::{ModelRequest, WireRefusal, only_fields},
-    wire,
+    wire::{self, tool_names},
 };
 
 const FIELDS: &[&str] = &[
@@ -69,7 +67,7 @@ pub fn read(body: &Value) -> Result<ModelRequest, WireRefusal> {
     let mut asked = ModelRequest {
         model: model.to_owned(),
         system: text(body, "instructions")?.unwrap_or_default().to_owned(),
-        tools: tool_names(body.get("tools"))?,
+        tools: tool_names(body.get("tools"), TOOL_REFUSALS, name)?,
         stream: body.get("stream").and_then(Value::as_bool).unwrap_or(false),
         wants_ciphertext: include(body)?,
         ..ModelRequest::default()
@@ -210,23 +208,10 @@ fn sampling(
 
 const TOOL_FIELDS: &[&str] = &["type", "name", "description", "parameters", "strict"];
 
-pub fn tool_names(tools: Option<&Value>) -> Result<Vec<String>, WireRefusal> {
-    let Some(tools) = tools else {
-        return Ok(Vec::new());
-    };
-    let tools = tools
-        .as_array()
-        .ok_or_else(|| WireRefusal::at("tools", "Invalid type for 'tools': expected an array."))?;
-    let names: Vec<String> = tools
-        .iter()
-        .enumerate()
-        .map(|(index, tool)| name(index, tool))
-        .collect::<Result<_, _>>()?;
-    if names.iter().collect::<HashSet<_>>().len() < names.len() {
-        return Err(WireRefusal::at("tools", "Function names must be unique."));
-    }
-    Ok(names)
-}
+const TOOL_REFUSALS: [&str; 2] = [
+    "Invalid type for 'tools': expected an array.",
+    "Function names must be unique.",
+];
 
 fn name(index: usize, tool: &Value) -> Result<String, WireRefusal> {
     let place = format!("tools[{index}]");
