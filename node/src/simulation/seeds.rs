@@ -132,7 +132,7 @@ fn planted_faults_are_found() {
 /// `PLANCK_SIMULATION_FAULT` contains. A change of the simulation changes what a seed plays, and so
 /// these seeds.
 #[test]
-#[ignore = "takes minutes of CPU time: make test-all"]
+#[ignore = "finds the seeds that `planted_faults_are_found` plays, after a change of the simulation"]
 fn planted_faults_are_found_by_a_search() {
     let named = std::env::var("PLANCK_SIMULATION_FAULT").unwrap_or_default();
     let faults = PLANTED.iter().map(|(fault, _)| *fault);
