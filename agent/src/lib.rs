@@ -120,8 +120,8 @@ struct Deferred {
     /// The summary of a checkpoint command, from which the context starts again when the turn has
     /// ended.
     checkpoint: Option<String>,
-    /// Whether the agent opens no turn for the waiting inputs, because it was loaded only to end.
-    turns: bool,
+    /// Whether the agent was loaded only to end, so that it opens no turn for the waiting inputs.
+    is_lost: bool,
     /// The number of messages added before the last compaction without effect.
     futile: Option<u64>,
     /// The shape that a turn left to a later one.

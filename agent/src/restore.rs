@@ -183,7 +183,7 @@ impl Agent {
         if let OpenTurn::Refused(unstorable) = &memory.open_turn {
             return self.go_on_without(open, unstorable, memory, step);
         }
-        self.deferred.turns = memory.open_turn == OpenTurn::Lost;
+        self.deferred.is_lost = memory.open_turn == OpenTurn::Lost;
         let Some(mut turn) = open.turn.take() else {
             return match open.round {
                 Some(round) => self.answer_rewound(round, step),

@@ -90,7 +90,7 @@ impl Agent {
         if let Some(summary) = self.deferred.checkpoint.take() {
             return self.checkpoint(&summary, step);
         }
-        if self.deferred.turns {
+        if self.deferred.is_lost {
             return;
         }
         let inputs = self.inbox.take_next();

@@ -195,10 +195,12 @@ impl Takeover {
         let Some(session) = session.filter(|session| self.placement.sees(session)) else {
             return Ok(());
         };
-        self.release_stopped(&session, strays).await?;
+        let has_lease = strays.iter().any(|stray| stray.node.is_some());
+        if has_lease {
+            self.release_stopped(&session, strays).await?;
+        }
         let is_open = session.state == SessionState::Open;
         let is_prompted = !is_open && self.is_prompted(strays).await?;
-        let has_lease = strays.iter().any(|stray| stray.node.is_some());
         match recovery::sweep_step(is_open, is_prompted, has_lease) {
             SweepStep::TakeUp if self.is_for_another_node(&session).await? => Ok(()),
             SweepStep::TakeUp => {

@@ -8,11 +8,10 @@ use planck_common::{
 
 use super::{
     super::{
-        Agent, Input, InputOutcome, Mark, NewInput, OpenTurn, StoredInput, Unstorable,
-        effect::Change,
+        Input, InputOutcome, Mark, NewInput, OpenTurn, StoredInput, Unstorable, effect::Change,
     },
     script::*,
-    world::{World, setup},
+    world::World,
 };
 use crate::outcome::ToolOutcome;
 
@@ -94,14 +93,7 @@ fn loaded_without(consumed: &[&str]) -> World {
         change: Change::Consumed { turn: 1 },
     };
     let marks: Vec<Mark> = consumed.iter().map(mark).collect();
-    let memory = super::super::Memory {
-        open_turn: OpenTurn::Refused(Unstorable::new("a test", &marks)),
-        ..world.memory()
-    };
-    let (agent, effects) =
-        Agent::restore(setup(), memory, planck_common::Timestamp::from_millis(0)).unwrap();
-    world.agent = agent;
-    world.perform(effects);
+    world.load_as(OpenTurn::Refused(Unstorable::new("a test", &marks)));
     world
 }
 
@@ -163,14 +155,7 @@ fn turn_that_was_rewound_or_lost_is_closed() {
         if rewound {
             world.inputs[0].outcome = Some("rewound".into());
         }
-        let memory = super::super::Memory {
-            open_turn,
-            ..world.memory()
-        };
-        let (agent, effects) =
-            Agent::restore(setup(), memory, planck_common::Timestamp::from_millis(0)).unwrap();
-        world.agent = agent;
-        world.perform(effects);
+        world.load_as(open_turn);
         assert_eq!(world.rows.last().unwrap().kind, kind);
         assert_eq!(
             world.results(),
@@ -188,14 +173,7 @@ fn agent_that_was_lost_opens_no_turn_for_an_unread_input() {
         world.put(prompt("p1"));
         world.say("done");
         world.put_unnoticed(prompt("p2"));
-        let memory = super::super::Memory {
-            open_turn,
-            ..world.memory()
-        };
-        let (agent, effects) =
-            Agent::restore(setup(), memory, planck_common::Timestamp::from_millis(0)).unwrap();
-        world.agent = agent;
-        world.perform(effects);
+        world.load_as(open_turn);
         assert_eq!(world.agent.turn() == 2, reads);
         assert_eq!(world.inputs[1].turn.is_some(), reads);
     }

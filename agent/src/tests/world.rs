@@ -577,7 +577,12 @@ impl World {
     /// Makes the store refuse the pending saves because of their data, and loads the agent again to
     /// end its turn.
     pub fn refuse(&mut self) {
-        self.open_turn = OpenTurn::Refused(Unstorable::new("for a test", &[]));
+        self.load_as(OpenTurn::Refused(Unstorable::new("for a test", &[])));
+    }
+
+    /// Loads the agent again, to do this with its open turn.
+    pub fn load_as(&mut self, open_turn: OpenTurn) {
+        self.open_turn = open_turn;
         self.crash();
         self.open_turn = OpenTurn::Resume;
     }

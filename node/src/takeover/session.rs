@@ -10,6 +10,7 @@ use planck_common::{
     event::{Event, SessionResumed},
     reply::Refusal,
 };
+use tokio::time::Instant;
 
 use super::{SessionGuard, Takeover};
 use crate::{
@@ -272,11 +273,7 @@ impl Takeover {
         plan: MemberPlan,
     ) -> Result<(), Refusal> {
         let (session, opening) = (Arc::clone(&led.context), purpose.opening(|_| None));
-        let is_taken = is_held_by_another(member, self.handles.view.id());
-        let tools_from = || {
-            let from = plan.tools_from_claim(clock::now(), is_taken);
-            from.map(clock::instant)
-        };
+        let tools_from = || tools_from(plan, member, self.handles.view.id());
         let started = self
             .placement
             .start_member(session, member, opening, tools_from, None);
@@ -304,9 +301,7 @@ impl Takeover {
             Some(node) => {
                 // The request contains how long tools must wait, which the other node counts from
                 // its claim.
-                let is_taken = is_held_by_another(member, &node);
-                let tools_from = plan.tools_from_claim(clock::now(), is_taken);
-                let tools_from = tools_from.map(clock::instant);
+                let tools_from = tools_from(plan, member, &node);
                 let request = claim_request(&led.context, member, tools_from);
                 self.placement.hand_over(&node, &request).await
             }
@@ -335,7 +330,9 @@ impl Takeover {
     }
 }
 
-/// Returns whether a node that claims a member takes its lease from another node.
-fn is_held_by_another(member: &AgentRecord, claimer: &NodeId) -> bool {
-    member.node.as_ref().is_some_and(|node| node != claimer)
+/// Returns when the tools of a member may start if a node claims it now.
+fn tools_from(plan: MemberPlan, member: &AgentRecord, claimer: &NodeId) -> Option<Instant> {
+    let is_taken = member.node.as_ref().is_some_and(|node| node != claimer);
+    let from = plan.tools_from_claim(clock::now(), is_taken);
+    from.map(clock::instant)
 }
