@@ -153,6 +153,13 @@ impl SimWorld {
         !faults.any(|(begin, end)| *begin <= now && *end >= from)
     }
 
+    /// Waits for a time. Returns whether no fault happened around it.
+    async fn is_calm_for(&self, time: Duration) -> bool {
+        let since = self.millis();
+        sleep(time).await;
+        self.is_calm_since(since)
+    }
+
     /// Checks a tool call that is about to run.
     pub(super) fn tool_began(&self, node: &NodeId, call: &Invocation) -> CancellationToken {
         let link = self.link(node);
@@ -409,10 +416,8 @@ impl SimWorld {
 
     /// Checks that an agent reads an input that was acknowledged now.
     pub(super) async fn expect_read(&self, session: &SessionId, input: &planck_common::InputId) {
-        let since = self.millis();
         self.state().report.inputs += 1;
-        sleep(Duration::from_millis(READ_WITHIN)).await;
-        if !self.is_calm_since(since) {
+        if !self.is_calm_for(Duration::from_millis(READ_WITHIN)).await {
             return;
         }
         self.state().report.input_bounds += 1;
@@ -441,7 +446,6 @@ impl SimWorld {
         wait: &CallId,
         decision: WaitDecision,
     ) {
-        let since = self.millis();
         let call = self.name("call", wait);
         {
             let mut state = self.state();
@@ -450,8 +454,7 @@ impl SimWorld {
                 .answers
                 .push((session.clone(), wait.clone(), decision));
         }
-        sleep(Duration::from_millis(READ_WITHIN)).await;
-        if !self.is_calm_since(since) {
+        if !self.is_calm_for(Duration::from_millis(READ_WITHIN)).await {
             return;
         }
         self.state().report.answer_bounds += 1;
@@ -502,9 +505,8 @@ impl SimWorld {
     /// Checks that a wait that no client answers ends its call once its time, which is `lasts`, is
     /// over.
     pub(super) async fn expect_expiry(&self, session: &SessionId, wait: &CallId, lasts: Duration) {
-        let since = self.millis();
-        sleep(lasts + Duration::from_millis(EXPIRES_WITHIN)).await;
-        if !self.is_calm_since(since) {
+        let until = lasts + Duration::from_millis(EXPIRES_WITHIN);
+        if !self.is_calm_for(until).await {
             return;
         }
         self.state().report.expiries += 1;
@@ -521,10 +523,8 @@ impl SimWorld {
 
     /// Checks that an abort that was acknowledged now ends the turn.
     pub(super) async fn expect_abort(&self, session: &SessionId, agent: &AgentId, turn: u32) {
-        let since = self.millis();
         self.state().report.aborts += 1;
-        sleep(Duration::from_millis(ABORTS_WITHIN)).await;
-        if !self.is_calm_since(since) {
+        if !self.is_calm_for(Duration::from_millis(ABORTS_WITHIN)).await {
             return;
         }
         self.state().report.abort_bounds += 1;

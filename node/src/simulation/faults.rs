@@ -59,7 +59,7 @@ pub(super) enum Fault {
     Lossy(Duration),
 }
 
-/// What the registry loses when NATS is restarted.
+/// The writes that the registry loses when NATS is restarted.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Lost {
     Nothing,

@@ -13,7 +13,6 @@ use super::{
     faults::{faults_of, nodes_of},
     node::{Cluster, Outside},
     people::{Client, StartedSession},
-    store::SimSession,
     world::SimWorld,
 };
 use crate::node::Node;
@@ -110,29 +109,21 @@ async fn run(seed: u64, cluster: &Cluster) {
     }
     let mut until = world.millis() + REST;
     loop {
-        let left = left(cluster, nodes, &sessions);
+        let rest = at_rest(cluster, nodes, &sessions);
         if !world.state().running.is_empty() {
             until = until.max(world.millis() + RESTS_AFTER_TOOL);
         }
-        if left.is_none() {
-            world.check_answers();
-            let tasks = |session: &SimSession| session.check_tasks().unwrap_or(0);
-            let tasks = world.data().sessions.values().map(tasks).sum();
-            let shapes = |session: &SimSession| session.check_shapes(&world.state().shaped);
-            let shapes = world
-                .data()
-                .sessions
-                .values()
-                .map(|it| shapes(it).unwrap_or(0))
-                .sum();
+        if let Ok((tasks, shapes)) = rest {
             let report = &mut world.state().report;
             (report.tasks, report.shapes) = (tasks, shapes);
         }
-        if world.violation().is_some() || left.is_none() {
-            return;
-        }
-        if world.millis() > until {
-            return world.violated(format!("not at rest: {}", left.unwrap()));
+        match rest {
+            Ok(_) => return world.check_answers(),
+            Err(_) if world.violation().is_some() => return,
+            Err(left) if world.millis() > until => {
+                return world.violated(format!("not at rest: {left}"));
+            }
+            Err(_) => {}
         }
         sleep(Duration::from_millis(500)).await;
     }
@@ -155,19 +146,25 @@ fn serving(world: &SimWorld) -> Vec<Arc<Node>> {
     nodes.filter(serves).collect()
 }
 
-/// Returns what keeps the cluster from being at rest.
-fn left(cluster: &Cluster, count: usize, sessions: &[StartedSession]) -> Option<String> {
+/// Returns how many tasks between agents are over, and how many turns answered in a shape, or what keeps
+/// the cluster from being at rest.
+fn at_rest(
+    cluster: &Cluster,
+    count: usize,
+    sessions: &[StartedSession],
+) -> Result<(u64, u64), String> {
     let world = &cluster.world;
     let nodes = serving(world);
     if nodes.len() < count {
-        return Some(format!("{} nodes serve", nodes.len()));
+        return Err(format!("{} nodes serve", nodes.len()));
     }
     let data = world.data();
+    let (mut tasks, mut shapes) = (0, 0);
     for id in sessions.iter().map(|session| &session.id) {
-        let session = data.find(id)?;
+        let session = data.find(id).ok_or("a session is gone")?;
         let is_open = session.record().state == SessionState::Open;
         if world.must_close(session) {
-            return Some("a session that stops with its node was not closed".into());
+            return Err("a session that stops with its node was not closed".into());
         }
         for agent in &session.agents {
             let name = world.name("agent", &agent.id);
@@ -184,33 +181,29 @@ fn left(cluster: &Cluster, count: usize, sessions: &[StartedSession]) -> Option<
                 let holder: Vec<_> = holder.collect();
                 let of = world.name("session", id);
                 let what = if is_open { "open" } else { "closed" };
-                return Some(format!(
+                return Err(format!(
                     "{name} of {of}, which is {what}, is on {hosts:?} and {holder:?} hold it"
                 ));
             }
             if !is_open && agent.node.is_some() {
-                return Some(format!("{name} is held in a closed session"));
+                return Err(format!("{name} is held in a closed session"));
             }
         }
         let mut waits = session.inputs.iter().filter(|row| row.outcome.is_none());
         if is_open && let Some(row) = waits.next() {
             let name = world.name("agent", &row.input.agent);
-            return Some(format!("an input of {name} has no outcome"));
+            return Err(format!("an input of {name} has no outcome"));
         }
         let mut waits = session.waits.iter();
         let open = waits.find(|(_, wait)| wait.is_live());
         if is_open && let Some((call, _)) = open {
-            return Some(format!("{} has a forgotten wait", world.name("call", call)));
+            return Err(format!("{} has a forgotten wait", world.name("call", call)));
         }
         if let Some(disorder) = session.disorder() {
-            return Some(disorder);
+            return Err(disorder);
         }
-        if let Some(wrong) = session.check_tasks().err() {
-            return Some(wrong);
-        }
-        if let Some(wrong) = session.check_shapes(&world.state().shaped).err() {
-            return Some(wrong);
-        }
+        tasks += session.check_tasks()?;
+        shapes += session.check_shapes(&world.state().shaped)?;
     }
-    None
+    Ok((tasks, shapes))
 }

@@ -33,7 +33,7 @@ const PLANTED: &[(PlantedFault, u64)] = &[
     (PlantedFault::ToolsBeforeLossIsSeen, 937),
     (PlantedFault::SupersededRunOn, 38),
     (PlantedFault::AnsweredWaitsUnswept, 7),
-    (PlantedFault::SecondAnswerAccepted, 10),
+    (PlantedFault::SecondAnswerAccepted, 17),
     (PlantedFault::ShapeUnstored, 0),
     (PlantedFault::SweepBlind, 0),
     (PlantedFault::UnreadUnswept, 6),

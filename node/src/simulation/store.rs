@@ -100,6 +100,10 @@ impl SessionRecords for SimStore {
         not_simulated()
     }
 
+    async fn session_names(&self, _: u32) -> Result<Vec<String>, StoreError> {
+        not_simulated()
+    }
+
     async fn set_state(
         &self,
         session: &SessionId,

@@ -1,8 +1,8 @@
 //! The models and the tools of simulated nodes, with the processes of the tools and their reapers.
-//! The last two words of what an agent is told say which tools it calls, one call after the other: after `work N` the tool `work` N times, after
-//! `work NAME` or `respond NAME` it gives this agent the task to work, and after `respond N` the agent
-//! responds to its task when it has worked. After `shape N` at the beginning its answer is the object
-//! after N wrong ones, or prose if N is [`PROSE`].
+//! The last two words that an agent reads say which tools it calls, one call after the other. After
+//! `work N` it calls the tool `work` N times. After `work NAME` or `respond NAME` it gives this agent
+//! the task to work, and after `respond N` the agent responds to its task when it has worked. With
+//! `shape N` at the beginning its answer is the object after N wrong ones, or prose if N is [`PROSE`].
 
 use std::{future::pending, ops::Range, sync::Arc, time::Duration};
 

@@ -40,7 +40,7 @@ pub(super) struct SimWorld {
 pub(super) struct SimState {
     pub rng: Rng,
     pub nodes: BTreeMap<NodeId, SimLink>,
-    /// What all nodes lack.
+    /// The outages of all nodes.
     pub outages: Outages,
     /// Nodes that reach each other, but not the others, until this time.
     pub island: (BTreeSet<NodeId>, u64),

@@ -23,7 +23,7 @@ use crate::{
 /// if the node reaches the registry.
 const ENDS_WITHIN: u64 = 4_000;
 
-/// What the checks on teams remember.
+/// The state of the checks on teams.
 #[derive(Default)]
 pub(in crate::simulation) struct TeamNotes {
     /// The last accepted record of each incarnation.
