@@ -14,7 +14,7 @@ use keyboard::{EditorSources, Keyboard};
 use planck_client::Client;
 use planck_common::{
     Timestamp,
-    command::{AgentState, SessionInfo, SessionRow, Start},
+    command::{AgentState, SessionInfo, SessionRow},
     usage::Usage,
 };
 use planck_node::config::Config;
@@ -150,16 +150,7 @@ async fn begin(
         return Ok((which.go_on_with(client, &session).await?, false));
     }
     which.check_keys(config)?;
-    let started = client
-        .start(Start {
-            prompt: None,
-            ..which.request()?
-        })
-        .await?;
-    Ok((
-        PromptedSession::with(client, &started.session_id).await?,
-        true,
-    ))
+    Ok((which.start(client).await?, true))
 }
 
 fn dim(text: &str) -> std::io::Result<()> {

@@ -104,8 +104,7 @@ impl SessionChoice {
         let text = match parts.as_slice() {
             [Part::Text { text, .. }] => text.clone(),
             _ => {
-                let started = client.start(self.request()?).await?;
-                let mut talk = PromptedSession::with(client, &started.session_id).await?;
+                let mut talk = self.start(client).await?;
                 talk.output = output;
                 let work = talk.prompt(client, parts).await?;
                 return Ok((talk, work));
@@ -129,6 +128,12 @@ impl SessionChoice {
             PromptedSession::with(client, &started.session_id).await?,
             work,
         ))
+    }
+
+    /// Starts the session without a prompt.
+    pub async fn start(&self, client: &Client) -> anyhow::Result<PromptedSession> {
+        let started = client.start(self.request()?).await?;
+        PromptedSession::with(client, &started.session_id).await
     }
 
     /// Returns the directory from which relative paths after `@` start. The directory of a workspace

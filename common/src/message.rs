@@ -21,6 +21,14 @@ pub struct Message {
     pub metadata: MessageMetadata,
 }
 
+impl Message {
+    /// Returns whether the runtime wrote a message that the model reads as the user's, for example to
+    /// demand an answer in a shape.
+    pub fn is_from_runtime(&self) -> bool {
+        self.role == MessageRole::User && self.metadata.inputs.is_empty()
+    }
+}
+
 /// A message as it is stored. The other fields of [`Message`] are added when the message is read or
 /// published.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -41,11 +41,8 @@ pub trait SessionRecords: Send + Sync {
     /// absent if those rows do not hold it.
     async fn sessions(&self, filter: ListSessions) -> Result<Sessions, StoreError>;
 
-    /// Returns the names of at most `limit` sessions, newest first, without reading the sessions. A
-    /// store that returns none only lacks the suggestion for a mistyped name.
-    async fn session_names(&self, _limit: u32) -> Result<Vec<String>, StoreError> {
-        Ok(Vec::new())
-    }
+    /// Returns the names of at most `limit` sessions, newest first, without reading the sessions.
+    async fn session_names(&self, limit: u32) -> Result<Vec<String>, StoreError>;
 
     /// Opens or closes a session. Fails unless `epoch` is that of the orchestrator's lease.
     async fn set_state(

@@ -190,8 +190,7 @@ impl InputLines {
             return None;
         }
         match (message.role, &message.custom) {
-            // The runtime wrote the message, for example to demand an answer in the shape.
-            (MessageRole::User, _) if inputs.is_empty() => {
+            (MessageRole::User, _) if message.is_from_runtime() => {
                 let text = text_of(&message.content);
                 Some((Paint::Dim, format!("← the runtime: {text}")))
             }

@@ -14,7 +14,7 @@ use planck_common::{
     command::{InputMode, ListSessions, Prompt, SessionState},
     envelope::Envelope,
     event::Event,
-    message::{Message, MessageRole, text_of},
+    message::{MessageRole, text_of},
 };
 use planck_node::{
     config::{Config, Period, StoreKind},
@@ -218,9 +218,7 @@ fn row(event: &Envelope) -> Option<Vec<String>> {
     let Event::Message(saved) = event.event()?.ok()? else {
         return None;
     };
-    // Without an input the message is the runtime's.
-    let Message { role, metadata, .. } = &saved.message;
-    let is_prompt = *role == MessageRole::User && !metadata.inputs.is_empty();
+    let is_prompt = saved.message.role == MessageRole::User && !saved.message.is_from_runtime();
     is_prompt.then(|| {
         vec![
             seq.to_string(),
