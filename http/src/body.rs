@@ -5,14 +5,15 @@ use std::{collections::BTreeMap, time::Duration};
 
 use axum::{
     body::Body,
-    extract::{FromRequest, FromRequestParts, Path, Query, Request, rejection::QueryRejection},
+    extract::{
+        FromRequest, FromRequestParts, MatchedPath, Path, Query, Request, rejection::QueryRejection,
+    },
     http::{HeaderMap, StatusCode, Uri, header, request::Parts},
 };
 use bytes::Bytes;
 use planck_common::{id::is_id, json_text, similar::nearest};
-use schemars::{JsonSchema, SchemaGenerator};
+use schemars::JsonSchema;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use serde_json::{Map, Value};
 
 use super::{openapi, problem::Problem};
 
@@ -155,26 +156,22 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
 /// misspelt parameter a request asks for something else.
 pub struct QueryArguments<T>(pub T);
 
-impl<T: DeserializeOwned + JsonSchema, S: Send + Sync> FromRequestParts<S> for QueryArguments<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryArguments<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        read_query(&parts.uri).map(Self)
+        let route = parts.extensions.get::<MatchedPath>();
+        let route = route.map_or("", MatchedPath::as_str);
+        let known = openapi::query(route, parts.method.as_str());
+        read_query(&parts.uri, &known).map(Self)
     }
 }
 
-fn read_query<T: DeserializeOwned + JsonSchema>(uri: &Uri) -> Result<T, Problem> {
+fn read_query<T: DeserializeOwned>(uri: &Uri, known: &[&str]) -> Result<T, Problem> {
     let unreadable = |error: QueryRejection| Problem::bad_request(error.body_text());
     let Query(given) = Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(unreadable)?;
-    let schema = SchemaGenerator::default().into_root_schema_for::<T>();
-    let known = schema.get("properties").and_then(Value::as_object);
-    let known: Vec<&str> = known
-        .into_iter()
-        .flat_map(Map::keys)
-        .map(String::as_str)
-        .collect();
     for (name, _) in &given {
-        check_parameter(name, &known)?;
+        check_parameter(name, known)?;
     }
     let Query(read) = Query::try_from_uri(uri).map_err(unreadable)?;
     Ok(read)
@@ -265,7 +262,8 @@ mod tests {
     fn unknown_parameter_of_a_query_is_refused() {
         let read = |query: &str| {
             let uri = format!("/v1/sessions{query}").parse().unwrap();
-            read_query::<ListSessions>(&uri).map_err(|problem| problem.detail().to_owned())
+            let known = openapi::query("/v1/sessions", "GET");
+            read_query::<ListSessions>(&uri, &known).map_err(|problem| problem.detail().to_owned())
         };
         assert_eq!(read("?limit=5&state=open").unwrap().limit, Some(5));
         assert_eq!(read("").unwrap().limit, None);

@@ -90,6 +90,19 @@ pub fn fields(schema: &str) -> Vec<&'static str> {
     names.map(String::as_str).collect()
 }
 
+/// Returns the parameters in the query of a route, which has this path and method.
+pub fn query(path: &str, method: &str) -> Vec<&'static str> {
+    let (path, method) = (path.replace("{*", "{"), method.to_ascii_lowercase());
+    let parameters = || {
+        let route = DOCUMENT.get("paths")?.get(path)?.get(method)?;
+        route.get("parameters")?.as_array()
+    };
+    let in_query = |parameter: &&Value| parameter.get("in").is_some_and(|place| place == "query");
+    let parameters = parameters().into_iter().flatten().filter(in_query);
+    let names = parameters.filter_map(|parameter| parameter.get("name")?.as_str());
+    names.collect()
+}
+
 /// Returns the document in the form of OpenAPI 3.1.
 fn document() -> Value {
     let settings = SchemaSettings::draft2020_12()

@@ -141,8 +141,7 @@ impl LoggedTurns {
         };
         match message.role {
             MessageRole::User if self.is_later => {}
-            // The runtime wrote the message, for example to demand an answer in the shape.
-            MessageRole::User if message.metadata.inputs.is_empty() => {}
+            MessageRole::User if message.is_from_runtime() => {}
             MessageRole::User => {
                 turn.message.get_or_insert(seq);
                 add(&mut turn.asked, &normal(&marked(&message.content)));

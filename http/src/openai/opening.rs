@@ -126,14 +126,14 @@ async fn give(front: &Front, caller: &Caller, mut ask: Ask) -> Result<OpenedResp
         results,
         prompt: parts,
     } = std::mem::take(&mut ask.latest);
-    // The session of a task is deleted after the answer, so a task never continues a session.
-    if !results.is_empty() && ask.origin.task.is_some() {
-        return Err(OpenAiError::parameter(
-            "messages",
-            "a request with the header `x-planck-task` takes no results of calls; send them without that header",
-        ));
-    }
     if !results.is_empty() {
+        // The session of a task is deleted after the answer, so a task never continues a session.
+        if ask.origin.task.is_some() {
+            return Err(OpenAiError::parameter(
+                "messages",
+                "a request with the header `x-planck-task` takes no results of calls; send them without that header",
+            ));
+        }
         let mut opened = continuing::send_results(front, caller, &ask, results).await?;
         if parts.is_empty() {
             return Ok(opened);

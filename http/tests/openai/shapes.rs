@@ -1,13 +1,15 @@
 //! Other clients that ask for answers in a shape, over a real connection. `tools/install` fetches them.
 
+use tokio::process::Command;
+
 use super::{
     judges::{node, play, python},
     *,
 };
 
 /// The scenes of a client, and the replies of the model in each of them. Of the answers, `right`
-/// satisfies the schema and the client, `hot` only the schema, and `wrong` neither. `right:TOOL` is a call of a
-/// tool of the client with such arguments.
+/// satisfies the schema and the client, `hot` only the schema, and `wrong` neither. `right:TOOL` is a
+/// call of a tool of the client with such arguments.
 type Scenes = &'static [(&'static str, &'static str)];
 
 const PYDANTIC_AI: Scenes = &[
@@ -82,29 +84,30 @@ fn model(scenes: Scenes) -> ScriptedModel {
     })
 }
 
+/// Plays the scenes with a client, if it is there.
+async fn gets_shapes(judge: Option<Command>, client: &str, scenes: Scenes) {
+    if let Some(judge) = judge {
+        play(judge, client, [model(scenes)]).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Pydantic AI: make test-all"]
 async fn pydantic_ai_gets_answers_in_its_shapes() {
-    let Some(judge) = python("pydantic_ai", "shapes.py") else {
-        return;
-    };
-    play(judge, "pydantic_ai", [model(PYDANTIC_AI)]).await;
+    let judge = python("pydantic_ai", "shapes.py");
+    gets_shapes(judge, "pydantic_ai", PYDANTIC_AI).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Instructor: make test-all"]
 async fn instructor_gets_answers_in_its_shapes() {
-    let Some(judge) = python("instructor", "shapes.py") else {
-        return;
-    };
-    play(judge, "instructor", [model(INSTRUCTOR)]).await;
+    let judge = python("instructor", "shapes.py");
+    gets_shapes(judge, "instructor", INSTRUCTOR).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the AI SDK: make test-all"]
 async fn ai_sdk_gets_answers_in_its_shapes() {
-    let Some(judge) = node(".tools/ui", "@ai-sdk/openai", "shapes.mjs") else {
-        return;
-    };
-    play(judge, "ai_sdk", [model(AI_SDK)]).await;
+    let judge = node(".tools/ui", "@ai-sdk/openai", "shapes.mjs");
+    gets_shapes(judge, "ai_sdk", AI_SDK).await;
 }
