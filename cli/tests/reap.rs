@@ -12,6 +12,8 @@
 mod limits;
 #[path = "reap/marked.rs"]
 mod marked;
+#[path = "reap/piped.rs"]
+mod piped;
 
 use std::{
     env,

@@ -2,6 +2,7 @@
 //! When the command exits, the time limit is over or the call is aborted, the reaper kills
 //! everything that the command started.
 
+mod piped;
 mod strangers;
 
 use std::{
@@ -41,6 +42,8 @@ use crate::{
     reap::{CommandLimits, THIS_BINARY},
     sandbox::SandboxPolicy,
 };
+
+pub use piped::{PipedCommand, PipedProcess};
 
 /// The launcher of a node's tool processes.
 #[derive(Debug, Clone)]
@@ -205,15 +208,7 @@ impl Reaped {
     /// Starts a reaper for a command and passes it the command's input.
     pub async fn spawn(launcher: &Launcher, launch: &Launch) -> io::Result<Self> {
         let (ours, theirs) = connection()?;
-        let group = launcher.groups.as_ref().and_then(Groups::of_call);
-        let child = strangers::spawn(command(launcher, launch, group.as_ref(), theirs));
-        if let (Err(_), Some(group)) = (&child, &group) {
-            group.remove();
-        }
-        let reaper = Reaper {
-            child: Some(child?),
-            group,
-        };
+        let reaper = Reaper::spawn(launcher, launch, theirs, false)?;
         let pipe = hand_over(ours, &launch.input).await?;
         Ok(Self {
             reaper,
@@ -301,6 +296,24 @@ async fn all_ended(
 }
 
 impl Reaper {
+    fn spawn(
+        launcher: &Launcher,
+        launch: &Launch,
+        parent_pipe: PipeReader,
+        reads_pipe: bool,
+    ) -> io::Result<Self> {
+        let group = launcher.groups.as_ref().and_then(Groups::of_call);
+        let command = command(launcher, launch, group.as_ref(), parent_pipe, reads_pipe);
+        let child = strangers::spawn(command);
+        if let (Err(_), Some(group)) = (&child, &group) {
+            group.remove();
+        }
+        Ok(Self {
+            child: Some(child?),
+            group,
+        })
+    }
+
     fn pid(&self) -> Option<Pid> {
         self.child.as_ref().and_then(strangers::pid_of)
     }
@@ -400,20 +413,25 @@ fn connection() -> io::Result<(OwnedFd, PipeReader)> {
     Ok((ours.into(), theirs))
 }
 
+/// Builds the command of a reaper. `reads_pipe` says that the pipe to the reaper is also the
+/// command's stdin. Then nothing else is written into the pipe, and it carries no heartbeats.
 fn command(
     launcher: &Launcher,
     launch: &Launch,
     group: Option<&CallGroup>,
     parent_pipe: PipeReader,
+    reads_pipe: bool,
 ) -> Command {
     let mut command = Command::new(&launcher.planck);
     command.arg0("planck").arg("reap");
-    if let Some(heartbeat) = &launcher.heartbeat {
+    if reads_pipe {
+        command.arg("--pipe");
+    } else if let Some(heartbeat) = &launcher.heartbeat {
         command
             .arg("--watch")
             .arg(heartbeat.silence().as_millis().to_string());
     }
-    if !launch.input.is_empty() {
+    if !launch.input.is_empty() && !reads_pipe {
         command.args(["--input", &launch.input.len().to_string()]);
     }
     command.args(["--limits", &launcher.limits.to_string()]);

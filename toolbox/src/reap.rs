@@ -1,15 +1,16 @@
 //! `planck reap` runs one command and leaves none of its processes behind. It is the ancestor of
 //! all processes of a tool call. It kills all of its descendants when the command exits or exceeds
 //! a limit, when the pipe from the node is closed, when a signal asks it to end, or, in a cluster,
-//! when no heartbeat arrives through the pipe.
+//! when no heartbeat arrives through the pipe. The pipe may also be the command's stdin.
 
 pub(crate) mod descendants;
 mod limits;
+mod parent_pipe;
 
 use std::{
     ffi::{OsStr, OsString},
     fs,
-    io::{self, Read, Write},
+    io::{self, Write},
     iter,
     os::{
         fd::AsFd,
@@ -23,7 +24,7 @@ use std::{
 
 use nix::{
     errno::Errno,
-    poll::{PollFd, PollFlags, PollTimeout, poll},
+    poll::{PollFd, PollFlags, poll},
     sys::{
         prctl,
         resource::{Resource, setrlimit},
@@ -31,13 +32,13 @@ use nix::{
         signalfd::{SfdFlags, SignalFd},
         wait::{WaitPidFlag, WaitStatus, waitpid},
     },
-    time::{ClockId, clock_gettime},
-    unistd::{self, Pid, close, read},
+    unistd::{self, Pid, close},
 };
 
 use self::{
     descendants::Descendants,
     limits::{Excess, LimitWatch},
+    parent_pipe::{CommandInput, ParentPipe, ParentPipeEvent, monotonic_now, time_out},
 };
 use crate::{
     cgroup::CallGroup,
@@ -48,6 +49,9 @@ pub use limits::{CommandLimits, THREADS};
 
 /// The exit code if the command could not be started, as in shells.
 const CANNOT_START: u8 = 127;
+
+/// How long a command may take to exit after the node has closed the pipe that is its stdin.
+const LEAVING: Duration = Duration::from_secs(2);
 
 /// The path of the running binary, which stays valid after an upgrade has replaced the file.
 pub const THIS_BINARY: &str = "/proc/self/exe";
@@ -141,13 +145,17 @@ fn become_command(options: &ReapOptions) -> String {
     format!("cannot start {}: {why}", program.display())
 }
 
-fn reap(silence: Option<Duration>, input: usize, options: &ReapOptions) -> Result<ReapEnd, String> {
+fn reap(
+    silence: Option<Duration>,
+    input: CommandInput,
+    options: &ReapOptions,
+) -> Result<ReapEnd, String> {
     let signals = prepare().map_err(|why| format!("cannot prepare: {why}"))?;
-    let mut parent_pipe = ParentPipe::new(silence);
-    let Some(input) = parent_pipe.read_input(input) else {
+    let mut parent_pipe = ParentPipe::new(silence, input);
+    let Some((stdin, input)) = parent_pipe.read_input(input) else {
         return Ok(ReapEnd::Stopped);
     };
-    let child = start(options, input)?;
+    let child = start(options, stdin, input)?;
     let scratch = options.sandbox.iter().filter_map(SandboxPolicy::scratch);
     let folders: Vec<&Path> = iter::once(Path::new(".")).chain(scratch).collect();
     let watch = options
@@ -198,7 +206,7 @@ fn prepare() -> nix::Result<SignalFd> {
     SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }
 
-fn start(options: &ReapOptions, input: Vec<u8>) -> Result<Pid, String> {
+fn start(options: &ReapOptions, stdin: Stdio, input: Vec<u8>) -> Result<Pid, String> {
     let mut child = Command::new(THIS_BINARY)
         .arg0("planck")
         .args(["reap", "--under", &unistd::getpid().to_string()])
@@ -217,11 +225,7 @@ fn start(options: &ReapOptions, input: Vec<u8>) -> Result<Pid, String> {
         )
         .arg("--")
         .args(&options.command)
-        .stdin(if input.is_empty() {
-            Stdio::null()
-        } else {
-            Stdio::piped()
-        })
+        .stdin(stdin)
         .spawn()
         .map_err(|why| format!("cannot start: {why}"))?;
     let pid = i32::try_from(child.id()).map_err(|why| why.to_string())?;
@@ -257,7 +261,30 @@ fn wait(
                     return Ok(ReapEnd::Stopped);
                 }
             }
+            ParentPipeEvent::Ended if parent_pipe.is_commands => {
+                return let_leave(signals, child);
+            }
             ParentPipeEvent::Ended | ParentPipeEvent::Silent => return Ok(ReapEnd::Stopped),
+        }
+    }
+}
+
+/// Waits for up to [`LEAVING`] until the command exits, because the end of its stdin tells it to.
+fn let_leave(signals: &SignalFd, child: Pid) -> Result<ReapEnd, String> {
+    let until = monotonic_now() + LEAVING;
+    loop {
+        if let Some(status) = exited(child)? {
+            return Ok(ReapEnd::Command(status));
+        }
+        let left = until.saturating_sub(monotonic_now());
+        if left.is_zero() {
+            return Ok(ReapEnd::Stopped);
+        }
+        let mut fds = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, time_out(left)) {
+            Ok(_) | Err(Errno::EINTR) if told_to_end(signals) => return Ok(ReapEnd::Stopped),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(why) => return Err(format!("cannot wait: {why}")),
         }
     }
 }
@@ -341,139 +368,16 @@ fn descriptor_number(name: &OsStr) -> Option<i32> {
     name.to_str()?.parse().ok()
 }
 
-// The pipe from the node, which is the reaper's stdin. Each byte shows that the node is alive. The
-// end of the pipe means that the node closed it or is dead.
-
-/// The event that ended a wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ParentPipeEvent {
-    Alive,
-    Signals,
-    Ended,
-    Silent,
-}
-
-struct ParentPipe {
-    stdin: io::Stdin,
-    /// The watch for missing heartbeats, or `None` if only the end of the pipe counts.
-    watch: Option<SilenceWatch>,
-}
-
-/// The time of the last heartbeat, and the silence after which the node counts as dead. Another
-/// node may have taken over the sessions of a node that was silent for that long.
-struct SilenceWatch {
-    last_byte: Duration,
-    silence: Duration,
-}
-
-impl SilenceWatch {
-    fn ends(&self) -> Duration {
-        self.last_byte.saturating_add(self.silence)
-    }
-}
-
-impl ParentPipe {
-    /// Creates the parent_pipe. If `silence` is given, the node counts as dead when no heartbeat
-    /// arrives for that long.
-    fn new(silence: Option<Duration>) -> Self {
-        Self {
-            stdin: io::stdin(),
-            watch: silence.map(|silence| SilenceWatch {
-                last_byte: monotonic_now(),
-                silence,
-            }),
-        }
-    }
-
-    /// Reads the command's input, which precedes all heartbeats. Returns `None` if the pipe was
-    /// closed early.
-    fn read_input(&mut self, length: usize) -> Option<Vec<u8>> {
-        let mut input = vec![0; length];
-        let mut pipe = std::fs::File::from(self.stdin.as_fd().try_clone_to_owned().ok()?);
-        pipe.read_exact(&mut input).ok()?;
-        self.reset_silence();
-        Some(input)
-    }
-
-    /// Waits for an event. Returns `ParentPipeEvent::Alive` after a heartbeat, or if nothing happens
-    /// within `at_most`.
-    fn wait(
-        &mut self,
-        signals: &SignalFd,
-        at_most: Option<Duration>,
-    ) -> nix::Result<ParentPipeEvent> {
-        let mut fds = [
-            PollFd::new(self.stdin.as_fd(), PollFlags::POLLIN),
-            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
-        ];
-        match poll(&mut fds, self.patience(at_most)) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(why) => return Err(why),
-        }
-        let [pipe, signal] = fds.map(|fd| fd.any().unwrap_or(false));
-        // Silence is checked before the pipe is read: after this machine was paused, bytes that
-        // were buffered before the pause do not show that the node is alive.
-        Ok(match (self.is_silent(), signal, pipe) {
-            (true, ..) => ParentPipeEvent::Silent,
-            (false, true, _) => ParentPipeEvent::Signals,
-            (false, false, true) => self.read_pipe(),
-            (false, false, false) => ParentPipeEvent::Alive,
-        })
-    }
-
-    fn read_pipe(&mut self) -> ParentPipeEvent {
-        match read(&self.stdin, &mut [0; 4096]) {
-            Ok(0) => ParentPipeEvent::Ended,
-            Ok(_) => {
-                self.reset_silence();
-                ParentPipeEvent::Alive
-            }
-            Err(Errno::EINTR | Errno::EAGAIN) => ParentPipeEvent::Alive,
-            Err(_) => ParentPipeEvent::Ended,
-        }
-    }
-
-    fn reset_silence(&mut self) {
-        if let Some(watch) = &mut self.watch {
-            watch.last_byte = monotonic_now();
-        }
-    }
-
-    fn is_silent(&self) -> bool {
-        self.watch
-            .as_ref()
-            .is_some_and(|watch| monotonic_now() > watch.ends())
-    }
-
-    fn patience(&self, at_most: Option<Duration>) -> PollTimeout {
-        let silence = self
-            .watch
-            .as_ref()
-            .map(|watch| watch.ends().saturating_sub(monotonic_now()));
-        let left = silence.into_iter().chain(at_most).min();
-        left.map_or(PollTimeout::NONE, |left| {
-            PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
-        })
-    }
-}
-
-/// Returns the time since boot, including the time during which the machine was suspended.
-fn monotonic_now() -> Duration {
-    clock_gettime(ClockId::CLOCK_BOOTTIME)
-        .map(Duration::from)
-        .unwrap_or_default()
-}
-
 // The arguments of `planck reap`, which only `planck` itself writes.
 
 /// The task of this process.
 #[derive(Debug, PartialEq, Eq)]
 enum ReapMode {
     /// Runs the command and kills its descendants. If no heartbeat arrives for `watch`, the node
-    /// counts as dead. The first `input` bytes in the pipe are the command's stdin.
+    /// counts as dead.
     Reap {
         watch: Option<Duration>,
-        input: usize,
+        input: CommandInput,
     },
     /// Becomes the command, which the kernel kills when the reaper `parent` ends.
     Under { parent: Pid },
@@ -499,12 +403,13 @@ struct ReapOptions {
 impl ReapOptions {
     fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Self, String> {
         let (mut watch, mut input, mut limits, mut sandbox, mut group) =
-            (None, 0, None, None, None);
+            (None, CommandInput::Bytes(0), None, None, None);
         let mut last = None;
         while let Some(arg) = args.next() {
             match arg.to_str() {
                 Some("--watch") => watch = Some(Duration::from_millis(number_of(args.next())?)),
-                Some("--input") => input = number_of(args.next())?,
+                Some("--input") => input = CommandInput::Bytes(number_of(args.next())?),
+                Some("--pipe") => input = CommandInput::Pipe,
                 Some("--limits") => limits = Some(number_of(args.next())?),
                 Some("--group") => {
                     group = Some(CallGroup::at(args.next().unwrap_or_default().into()))
@@ -532,9 +437,12 @@ impl ReapOptions {
         let command: Vec<OsString> = args.collect();
         let mode = last.unwrap_or(ReapMode::Reap { watch, input });
         if command.is_empty() && !matches!(mode, ReapMode::Check { .. }) {
-            let usage = "[--watch MILLISECONDS] [--input BYTES] [--limits P,M,F,O,D] [--wall COUNT RULE…] [--group FOLDER] \
+            let usage = "[--watch MILLISECONDS] [--input BYTES | --pipe] [--limits P,M,F,O,D] [--wall COUNT RULE…] [--group FOLDER] \
                          -- COMMAND [ARG…]";
             return Err(format!("usage: planck reap {usage}"));
+        }
+        if watch.is_some() && input == CommandInput::Pipe {
+            return Err("--watch needs a pipe of its own, without --pipe".into());
         }
         Ok(Self {
             mode,
@@ -576,11 +484,15 @@ mod tests {
         };
         assert_eq!(
             parse(&["--", "ls", "--watch"]),
-            reap(None, 0, &["ls", "--watch"])
+            reap(None, CommandInput::Bytes(0), &["ls", "--watch"])
         );
         assert_eq!(
             parse(&["--watch", "900", "--input", "12", "--", "cat"]),
-            reap(Some(900), 12, &["cat"])
+            reap(Some(900), CommandInput::Bytes(12), &["cat"])
+        );
+        assert_eq!(
+            parse(&["--pipe", "--", "cat"]),
+            reap(None, CommandInput::Pipe, &["cat"])
         );
         assert_eq!(
             parse(&["--under", "7", "--", "cat"]).unwrap().mode,
@@ -617,6 +529,7 @@ mod tests {
             &["--input", "many", "--", "ls"],
             &["--input"],
             &["--watch", "--", "ls"],
+            &["--watch", "900", "--pipe", "--", "ls"],
             &["--wall", "1", "--", "ls"],
         ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");

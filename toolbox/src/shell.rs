@@ -50,7 +50,7 @@ impl Shell {
         pass_on: &[String],
         caps: Caps,
     ) -> Self {
-        let env = minimal(pass_on);
+        let env = minimal_environment(pass_on);
         Self(Arc::new(ShellInner {
             launcher,
             sandbox,
@@ -191,8 +191,8 @@ fn outcome(finished: Finished, limit: Duration, caps: Caps, sandbox: &Sandbox) -
         (CommandEnd::Exited(status), _) => {
             let output = [&stderr.text, &stdout.text];
             match output.into_iter().find_map(|text| sandbox.advice(text)) {
-                Some(advice) => format!("{}; {advice}", ended(status)),
-                None => ended(status),
+                Some(advice) => format!("{}; {advice}", describe_end(status)),
+                None => describe_end(status),
             }
         }
         (CommandEnd::TimedOut, true) => {
@@ -223,7 +223,8 @@ fn still_there(left: &[Pid]) -> Option<String> {
     ))
 }
 
-fn ended(status: ExitStatus) -> String {
+/// Says in a few words how a command ended.
+pub fn describe_end(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),
         (None, signal) => match signal.and_then(|number| Signal::try_from(number).ok()) {
@@ -293,7 +294,7 @@ const LOADER: &[&str] = &["LD_", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH"];
 /// Returns `PATH`, `HOME`, `LANG` and `TMPDIR`, with defaults for all but `TMPDIR`, and those
 /// variables named in `besides` that the node has. Leaves out variables whose names begin with a
 /// prefix in `LOADER`.
-pub fn minimal(besides: &[String]) -> Vec<(OsString, OsString)> {
+pub fn minimal_environment(besides: &[String]) -> Vec<(OsString, OsString)> {
     from(besides, planck_host::environment::variable)
 }
 
