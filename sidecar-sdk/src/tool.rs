@@ -10,13 +10,18 @@ use planck_common::{
 };
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
+use serde_json::{Map, Value, value::RawValue};
 
 use crate::Context;
 
 /// A function that returns the text of an answer or of an error.
 pub(crate) type Function =
     Box<dyn Fn(Context, &RawValue) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
+
+/// Returns the error about arguments that cannot be read.
+fn refused(error: &serde_json::Error) -> BoxFuture<'static, Result<String, String>> {
+    futures_util::future::ready(Err(format!("the arguments do not fit: {error}"))).boxed()
+}
 
 /// One tool of a sidecar. It counts as mutating unless it is marked as [`pure`](Self::pure) or
 /// [`idempotent`](Self::idempotent). A node sends a mutating call again only if no instance has
@@ -57,16 +62,42 @@ impl Tool {
                 Ok(args) => function(context, args)
                     .map(|said| said.map(Into::into).map_err(|error| format!("{error:#}")))
                     .boxed(),
-                Err(error) => {
-                    futures_util::future::ready(Err(format!("the arguments do not fit: {error}")))
-                        .boxed()
-                }
+                Err(error) => refused(&error),
             };
         Self {
             name: name.into(),
             description: description.into(),
             takes_object: schema.get("type").is_some_and(|kind| kind == "object"),
             parameters: serde_json::to_string(&schema)
+                .unwrap_or_else(|_| r#"{"type":"object"}"#.into()),
+            effect: ToolEffect::Mutating,
+            timeout: Duration::from_millis(TOOL_TIMEOUT_MS),
+            function: Box::new(function),
+        }
+    }
+
+    /// Creates a tool from the JSON Schema of its arguments, for a program that learns only while it
+    /// runs what it offers. The function gets the arguments as they were sent, and checks them.
+    pub fn with_parameters<F, R>(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        parameters: &Map<String, Value>,
+        function: F,
+    ) -> Self
+    where
+        F: Fn(Context, Map<String, Value>) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<String, String>> + Send + 'static,
+    {
+        let function =
+            move |context: Context, args: &RawValue| match serde_json::from_str(args.get()) {
+                Ok(args) => function(context, args).boxed(),
+                Err(error) => refused(&error),
+            };
+        Self {
+            name: name.into(),
+            description: description.into(),
+            takes_object: parameters.get("type").is_some_and(|kind| kind == "object"),
+            parameters: serde_json::to_string(parameters)
                 .unwrap_or_else(|_| r#"{"type":"object"}"#.into()),
             effect: ToolEffect::Mutating,
             timeout: Duration::from_millis(TOOL_TIMEOUT_MS),
