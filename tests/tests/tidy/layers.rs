@@ -9,6 +9,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("async_nats", &["bus/", "bench/", "sidecar-sdk/", "tests/"]),
     ("sqlx", &["store/src", "tests/", "migrations/"]),
     ("axum", &["http/", "scripted-model/"]),
+    ("rmcp", &["mcp/"]),
 ];
 
 /// The modules of the node that are restricted, and the crate of the cluster, each with what it must
@@ -72,6 +73,7 @@ fn is_runtime(path: &str) -> bool {
         "cluster/src/",
         "host/src/",
         "http/src/",
+        "mcp/src/",
         "node/src/",
         "providers/src/",
         "store/src/",

@@ -1,0 +1,132 @@
+//! One call of a tool: the request to the server, its progress, and its answer, or the reason why
+//! there is none.
+
+use planck_sidecar::{Context, ToolEffect};
+use rmcp::{
+    model::{
+        CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, JsonObject,
+        ServerResult,
+    },
+    service::{PeerRequestOptions, RequestHandle, RoleClient, ServiceError},
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{connection::LiveServer, outcome, supervisor::Link};
+
+/// The tool that is called.
+#[derive(Debug, Clone)]
+pub struct CalledTool {
+    /// The name that the server knows.
+    pub server_name: String,
+    pub effect: ToolEffect,
+}
+
+/// Calls a tool, and returns the text for the model.
+pub async fn call(
+    link: watch::Receiver<Link>,
+    tool: CalledTool,
+    context: Context,
+    args: JsonObject,
+) -> Result<String, String> {
+    let server = match &*link.borrow() {
+        Link::Up(server) => server.clone(),
+        Link::Away(why) => {
+            return Err(format!(
+                "nobody is there: the MCP server is away, and is started again; nothing was done; {why}"
+            ));
+        }
+    };
+    tokio::select! {
+        biased;
+        answer = answer(&server, &tool, &context, args) => match answer {
+            Ok(result) => said(result),
+            // The reason follows at once.
+            Err(ServiceError::TransportClosed | ServiceError::TransportSend(_)) => {
+                Err(lost(server.gone().await, tool.effect))
+            }
+            Err(error) => Err(refused(&error)),
+        },
+        why = server.gone() => Err(lost(why, tool.effect)),
+        () = context.cancelled() => Err("cancelled; the MCP server was told".into()),
+    }
+}
+
+/// Sends the request and waits for the answer. If the future is dropped, because nothing waits for
+/// the answer any more, the server is told to cancel the call.
+async fn answer(
+    server: &LiveServer,
+    tool: &CalledTool,
+    context: &Context,
+    args: JsonObject,
+) -> Result<ServerResult, ServiceError> {
+    let params = CallToolRequestParams::new(tool.server_name.clone()).with_arguments(args);
+    let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+    let options = PeerRequestOptions::no_options();
+    let handle = server
+        .peer
+        .send_cancellable_request(request, options)
+        .await?;
+    let _route = server
+        .progress
+        .add(handle.progress_token.clone(), context.clone());
+    let unwanted = CancellationToken::new();
+    let _dropped = unwanted.clone().drop_guard();
+    // The task outlives this future by the time that it takes to send the cancellation.
+    let answered = tokio::spawn(wait(handle, unwanted));
+    answered.await.unwrap_or(Err(ServiceError::TransportClosed))
+}
+
+async fn wait(
+    mut handle: RequestHandle<RoleClient>,
+    unwanted: CancellationToken,
+) -> Result<ServerResult, ServiceError> {
+    tokio::select! {
+        answer = &mut handle.rx => answer.unwrap_or(Err(ServiceError::TransportClosed)),
+        () = unwanted.cancelled() => {
+            let reason = "the answer is no longer wanted".to_owned();
+            handle.cancel(Some(reason.clone())).await?;
+            Err(ServiceError::Cancelled { reason: Some(reason) })
+        }
+    }
+}
+
+fn said(result: ServerResult) -> Result<String, String> {
+    let what = if let ServerResult::CallToolResult(result) = result {
+        return outcome::said(result);
+    } else if matches!(
+        result,
+        ServerResult::EmptyResult(_) | ServerResult::TaskAckResult(_)
+    ) {
+        return outcome::said(CallToolResult::default());
+    } else if matches!(result, ServerResult::InputRequiredResult(_)) {
+        "asks for input, which is not supported"
+    } else if matches!(result, ServerResult::CreateTaskResult(_)) {
+        "made a task of the call, which is not supported"
+    } else {
+        "answers with something else than the result of a call"
+    };
+    Err(format!(
+        "the MCP server {what}; the call may or may not have taken effect"
+    ))
+}
+
+fn refused(error: &ServiceError) -> String {
+    let ServiceError::McpError(error) = error else {
+        return format!("the MCP server gives no answer: {error}");
+    };
+    match &error.data {
+        Some(data) => format!("{} ({data})", error.message),
+        None => error.message.to_string(),
+    }
+}
+
+/// Returns the error of a call whose server went away during the call.
+fn lost(why: &str, effect: ToolEffect) -> String {
+    let effect = match effect {
+        ToolEffect::Pure => "nothing was changed, and you can call it again",
+        ToolEffect::Idempotent => "you can call it again with the same arguments",
+        ToolEffect::Mutating => "it may or may not have taken effect",
+    };
+    format!("it went away: the MCP server is gone, and is started again; {effect}; {why}")
+}

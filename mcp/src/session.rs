@@ -1,0 +1,147 @@
+//! An MCP session with a server, over a pair of streams.
+
+use std::{sync::Arc, time::Duration};
+
+use rmcp::{
+    model::{PaginatedRequestParams, ProtocolVersion, Tool},
+    service::{
+        ClientCacheConfig, ClientLifecycleMode, ClientServiceExt as _, Peer, RoleClient,
+        RunningServiceCancellationToken,
+    },
+    transport::async_rw::AsyncRwTransport,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::{Notify, oneshot},
+    task::JoinHandle,
+    time::timeout,
+};
+
+use crate::{
+    lines::{BoundedLines, LONGEST_LINE},
+    server_requests::{ProgressRoutes, ServerRequests},
+};
+
+/// The maximum number of tools that are read, and of pages in which a server lists them.
+const MOST_TOOLS: usize = 1024;
+const MOST_PAGES: usize = 100;
+
+/// How long a server may take to list a page of its tools.
+const LISTING: Duration = Duration::from_secs(30);
+
+/// How long the end of a session may take.
+const CLOSING: Duration = Duration::from_secs(3);
+
+/// An open session.
+pub struct Session {
+    pub peer: Peer<RoleClient>,
+    pub progress: ProgressRoutes,
+    pub tools_changed: Arc<Notify>,
+    close: RunningServiceCancellationToken,
+    ended: JoinHandle<()>,
+    long_line: oneshot::Receiver<()>,
+}
+
+/// How a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionEnd {
+    /// The server closed its output.
+    Closed,
+    /// The server wrote a line that was too long.
+    LongLine,
+}
+
+impl Session {
+    /// Opens a session with the newest version of the protocol that both sides know.
+    ///
+    /// # Errors
+    /// Returns an error if the server closes its output, or if its answers are not those of an MCP
+    /// server.
+    pub async fn open<R, W>(output: R, input: W) -> Result<Self, String>
+    where
+        R: AsyncRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
+        let (on_long, mut long_line) = oneshot::channel();
+        let output = BoundedLines::new(output, LONGEST_LINE, on_long);
+        // The bound of `rmcp` drops a line. The reader fails before that.
+        let transport =
+            AsyncRwTransport::new_client(output, input).with_max_line_length(usize::MAX);
+        let requests = ServerRequests::default();
+        let (progress, tools_changed) = (requests.progress.clone(), requests.tools_changed.clone());
+        let lifecycle = ClientLifecycleMode::Auto {
+            preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+            legacy_version: Some(ProtocolVersion::V_2025_11_25),
+        };
+        let opened = requests.serve_with_lifecycle(transport, lifecycle).await;
+        let service = opened.map_err(|error| match long_line.try_recv() {
+            Ok(()) => SessionEnd::LongLine.to_string(),
+            Err(_) => format!("it does not answer as an MCP server does: {error}"),
+        })?;
+        let peer = service.peer().clone();
+        // Every list is wanted because it may have changed.
+        peer.set_response_cache_config(ClientCacheConfig::disabled())
+            .await;
+        Ok(Self {
+            peer,
+            progress,
+            tools_changed,
+            close: service.cancellation_token(),
+            ended: tokio::spawn(async move { drop(service.waiting().await) }),
+            long_line,
+        })
+    }
+
+    /// Waits for the end of the session.
+    pub async fn ended(&mut self) -> SessionEnd {
+        let _ = (&mut self.ended).await;
+        match self.long_line.try_recv() {
+            Ok(()) => SessionEnd::LongLine,
+            Err(_) => SessionEnd::Closed,
+        }
+    }
+
+    /// Closes the streams, which asks the server to end.
+    pub async fn close(self) {
+        self.close.cancel();
+        let _not_in_time = timeout(CLOSING, self.ended).await;
+    }
+}
+
+/// Returns the version of the server, as the server says it.
+pub fn version(server: &Peer<RoleClient>) -> String {
+    let info = server.peer_info().and_then(|info| info.server_info.clone());
+    info.map_or_else(String::new, |server| server.version)
+}
+
+/// Returns the tools of the server, and a warning if it has more than are read.
+pub async fn tools(server: &Peer<RoleClient>) -> Result<(Vec<Tool>, Option<String>), String> {
+    let (mut tools, mut cursor) = (Vec::new(), None);
+    for _ in 0..MOST_PAGES {
+        let page = PaginatedRequestParams::default().with_cursor(cursor);
+        let page = timeout(LISTING, server.list_tools(Some(page)))
+            .await
+            .map_err(|_| format!("it does not list its tools within {LISTING:?}"))?
+            .map_err(|error| format!("it does not list its tools: {error}"))?;
+        tools.extend(page.tools);
+        cursor = page.next_cursor;
+        if cursor.is_none() || tools.len() > MOST_TOOLS {
+            break;
+        }
+    }
+    let has_more = cursor.is_some() || tools.len() > MOST_TOOLS;
+    tools.truncate(MOST_TOOLS);
+    let warning = format!(
+        "it lists more than {MOST_TOOLS} tools or {MOST_PAGES} pages; the others are left out"
+    );
+    Ok((tools, has_more.then_some(warning)))
+}
+
+impl std::fmt::Display for SessionEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Closed => write!(f, "it closed its output"),
+            Self::LongLine => write!(f, "it wrote a line of more than {LONGEST_LINE} bytes"),
+        }
+    }
+}
