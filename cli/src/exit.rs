@@ -13,6 +13,7 @@ use super::output;
 use planck_bus::BusError;
 use planck_client::ClientError;
 use planck_cluster::thread::JoinError;
+use planck_mcp::BridgeError;
 use planck_node::config::Problems;
 use planck_node::node::AssemblyError;
 use planck_node::team::TemplateErrors;
@@ -97,6 +98,9 @@ fn number(error: &anyhow::Error) -> u8 {
     if let Some(error) = error.downcast_ref::<conform::CheckError>() {
         return of_check(error);
     }
+    if let Some(error) = error.downcast_ref::<BridgeError>() {
+        return of_bridge(error);
+    }
     if let Some(error) = error.downcast_ref::<ClientError>() {
         return of_client(error);
     }
@@ -111,6 +115,14 @@ fn number(error: &anyhow::Error) -> u8 {
         Some(AssemblyError::Threads(_) | AssemblyError::Join(_)) => 1,
         None if error.is::<BusError>() => 4,
         None => 1,
+    }
+}
+
+fn of_bridge(error: &BridgeError) -> u8 {
+    match error {
+        BridgeError::Sidecar(planck_sidecar::Error::Connection(_)) => 4,
+        BridgeError::Sidecar(planck_sidecar::Error::Name(_)) => 2,
+        BridgeError::Sidecar(_) | BridgeError::Server(_) | BridgeError::Task(_) => 1,
     }
 }
 

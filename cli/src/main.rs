@@ -18,6 +18,7 @@ mod exit;
 mod hardening;
 mod init;
 mod log;
+mod mcp;
 mod mistyped;
 mod model;
 mod node;
@@ -98,6 +99,9 @@ enum CliCommand {
     /// Sidecars: programs that offer tools
     #[command(subcommand)]
     Sidecar(sidecar::SidecarCommand),
+    /// MCP servers: offer their tools to agents
+    #[command(subcommand)]
+    Mcp(mcp::McpCommand),
     /// Watch what is published
     Events(events::EventsArgs),
     /// List the models that can be used
@@ -163,6 +167,7 @@ impl Planck {
             CliCommand::Answer(answer) => Box::pin(answer.perform(&global)).await,
             CliCommand::Nodes(nodes) => Box::pin(nodes.perform(&global)).await,
             CliCommand::Sidecar(sidecar) => Box::pin(sidecar.perform(&global)).await,
+            CliCommand::Mcp(mcp) => Box::pin(mcp.perform(&global)).await,
             CliCommand::Events(watch) => Box::pin(watch.perform(&global)).await,
             CliCommand::Model(model) => Box::pin(model.perform(&global)).await,
             CliCommand::Init(init) => init.perform(&global),

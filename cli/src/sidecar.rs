@@ -173,18 +173,7 @@ impl Conform {
     }
 
     fn plan(self, global: &GlobalArgs) -> anyhow::Result<CheckPlan> {
-        let nats = node::nats_options(&global.config_to_act(None)?)?
-            .ok_or_else(|| UsageError("sidecars are on NATS; set NATS_URL".into()))?;
-        let connection = Connection {
-            url: Some(nats.url),
-            creds: nats.creds,
-            nkey: nats.nkey,
-            tls_ca: nats.tls.ca,
-            tls_certificate: nats.tls.certificate,
-            prefix: nats.prefix,
-            inbox_prefix: nats.inbox_prefix,
-            reply_prefixes: nats.reply_prefixes,
-        };
+        let connection = connection(global)?;
         let name = SidecarId::parse(&self.name).map_err(|error| UsageError(error.to_string()))?;
         let Self {
             args,
@@ -209,6 +198,22 @@ impl Conform {
             only,
         })
     }
+}
+
+/// Returns the connection of a sidecar, from the configuration.
+pub fn connection(global: &GlobalArgs) -> anyhow::Result<Connection> {
+    let nats = node::nats_options(&global.config_to_act(None)?)?
+        .ok_or_else(|| UsageError("sidecars are on NATS; set NATS_URL".into()))?;
+    Ok(Connection {
+        url: Some(nats.url),
+        creds: nats.creds,
+        nkey: nats.nkey,
+        tls_ca: nats.tls.ca,
+        tls_certificate: nats.tls.certificate,
+        prefix: nats.prefix,
+        inbox_prefix: nats.inbox_prefix,
+        reply_prefixes: nats.reply_prefixes,
+    })
 }
 
 fn call(text: &str) -> Result<(String, Value), String> {

@@ -53,6 +53,7 @@ fn usual_command_lines_are_parsed() {
         "planck team validate",
         "planck team new reviewers --dir x",
         "planck sidecar new --lang python weather --sdk 1.0.0",
+        "planck mcp bridge time --env TOKEN --trust-hints -- uvx mcp-server-time",
         "planck team validate -o json",
         "planck doctor -o json",
         "planck nodes ls --all",
