@@ -5,5 +5,6 @@ mod calls;
 mod coming;
 mod compacting;
 mod dying;
+mod mcp;
 mod programs;
 pub mod serving;

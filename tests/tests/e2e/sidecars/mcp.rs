@@ -1,0 +1,220 @@
+//! `planck mcp bridge` with a server of the MCP project, which `tools/install` fetches.
+
+use std::{
+    env,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use planck_scripted_model::{Reply, Script};
+use planck_tests::{
+    eventually::eventually,
+    machine::run,
+    node::count,
+    world::{Backend, World},
+};
+use serde_json::json;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::Child,
+    time::timeout,
+};
+
+use super::serving::found;
+use crate::teams::scene::{Scene, by, member};
+
+/// If this is set, as in CI, a missing server fails the tests. Otherwise they are skipped.
+const NEEDED: &str = "PLANCK_TESTS_NEED_JUDGES";
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The sidecar's name.
+const NAME: &str = "everything";
+
+/// Returns the program of the server.
+fn server() -> Option<PathBuf> {
+    let modules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/mcp/node_modules");
+    let program = modules.join("@modelcontextprotocol/server-everything/dist/index.js");
+    let is_there = program.is_file();
+    assert!(
+        is_there || env::var_os(NEEDED).is_none(),
+        "{NEEDED} is set, and {} is missing: run tools/install",
+        program.display()
+    );
+    if !is_there {
+        eprintln!(
+            "SKIPPED: {} is missing; tools/install says why",
+            program.display()
+        );
+    }
+    is_there.then_some(program)
+}
+
+/// A bridge with the server, and the words by which its processes are found.
+struct RunningBridge {
+    process: Child,
+    mark: String,
+    log: PathBuf,
+}
+
+impl RunningBridge {
+    fn start(world: &World, program: &Path) -> Result<Self> {
+        let log = world.folder().join("bridge.log");
+        // The server ignores further arguments.
+        let mark = format!("marked {}", world.folder().display());
+        let mut command = world.planck()?;
+        command
+            .args(["mcp", "bridge", NAME, "--", "node"])
+            .arg(program)
+            .args(["stdio", "marked"])
+            .arg(world.folder())
+            .env("ANTHROPIC_API_KEY", "the key of a provider")
+            .stdout(Stdio::null())
+            .stderr(File::create(&log)?);
+        Ok(Self {
+            process: command.spawn()?,
+            mark,
+            log,
+        })
+    }
+
+    /// Returns the process of the server itself, not that of its reaper.
+    fn server(&self) -> Option<Pid> {
+        let processes = fs::read_dir("/proc").ok()?.flatten();
+        let mut servers = processes.filter_map(|process| {
+            let words = fs::read(process.path().join("cmdline")).ok()?;
+            let words = String::from_utf8_lossy(&words).replace('\0', " ");
+            let is_server = words.starts_with("node ") && words.contains(&self.mark);
+            is_server.then(|| process.file_name().to_string_lossy().parse().ok())?
+        });
+        servers.next().map(Pid::from_raw)
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    async fn leaves_nothing(&self) -> Result<()> {
+        eventually("no process of the server is left", async || {
+            (count(&self.mark) == 0).then_some(())
+        })
+        .await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_mcp_server_is_a_sidecar() -> Result<()> {
+    let Some(program) = server() else {
+        return Ok(());
+    };
+    let script = Script::new().rounds(
+        by("talker"),
+        [
+            Reply::call("echo", json!({"message": "hi"})),
+            Reply::text("it said {{result:echo}}"),
+        ],
+    );
+    let world = World::start(Backend::Sqlite, script).await?;
+    let node = world.node().await?;
+    let mut bridge = RunningBridge::start(&world, &program)?;
+    found(&world, NAME, 1).await.with_context(|| bridge.log())?;
+    let scene = Scene::start_beside(world, node, &[member("talker", &["echo"])], "go").await?;
+    assert_eq!(scene.answer().await?, "it said Echo: hi");
+    let planck = async |args: &[&str]| {
+        let mut command = scene.world.planck()?;
+        command.args(args);
+        run(command).await
+    };
+    let listed = planck(&["sidecar", "ls"]).await?;
+    assert!(listed.out.contains("get-sum"), "{listed:?}");
+    for (tool, args, wanted) in [
+        ("get-sum", r#"{"a": 2, "b": 3}"#, "5"),
+        ("get-tiny-image", "{}", "[image, image/png, about"),
+        ("get-resource-links", "{}", "[link to "),
+        (
+            "get-structured-content",
+            r#"{"location": "Chicago"}"#,
+            "temperature",
+        ),
+    ] {
+        let called = planck(&["sidecar", "call", NAME, tool, args]).await?;
+        let (code, told) = (called.code, called.out.contains(wanted));
+        assert_eq!((code, told), (0, true), "{called:?}");
+    }
+    let environment = planck(&["sidecar", "call", NAME, "get-env"]).await?;
+    let has_key = environment.out.contains("ANTHROPIC");
+    assert!(environment.code == 0 && !has_key, "{environment:?}");
+    let refused = planck(&["sidecar", "call", NAME, "get-sum", r#"{"a": "x"}"#]).await?;
+    assert_eq!(refused.code, 1, "{refused:?}");
+
+    kill(Pid::from_raw(pid(&bridge.process)?), Signal::SIGTERM)?;
+    let ended = timeout(PATIENCE, bridge.process.wait()).await??;
+    assert!(ended.success(), "{ended:?}: {}", bridge.log());
+    bridge.leaves_nothing().await?;
+    scene.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_a_killed_mcp_server_are_answered_and_its_tools_come_back() -> Result<()> {
+    let Some(program) = server() else {
+        return Ok(());
+    };
+    let world = World::start(Backend::Sqlite, Script::new()).await?;
+    let node = world.node().await?;
+    let mut bridge = RunningBridge::start(&world, &program)?;
+    found(&world, NAME, 1).await.with_context(|| bridge.log())?;
+    let slow = r#"{"duration": 100, "steps": 1000}"#;
+    let mut command = world.planck()?;
+    let tool = "trigger-long-running-operation";
+    command
+        .args(["sidecar", "call", NAME, tool, slow])
+        .stderr(Stdio::piped());
+    let mut calling = command.spawn()?;
+    let stderr = calling.stderr.take().context("no stderr")?;
+    let mut lines = BufReader::new(stderr).lines();
+    let report = timeout(PATIENCE, lines.next_line()).await??;
+    assert!(
+        report.as_ref().is_some_and(|line| line.contains("of 1000")),
+        "{report:?}"
+    );
+
+    let server = bridge.server().context("no server runs")?;
+    let killed = Instant::now();
+    kill(server, Signal::SIGKILL)?;
+    let ended = timeout(PATIENCE, calling.wait()).await??;
+    let took = killed.elapsed();
+    let mut said = String::new();
+    while let Some(line) = lines.next_line().await? {
+        said = line;
+    }
+    assert_eq!(ended.code(), Some(1), "{said}");
+    assert!(said.contains("may or may not have taken effect"), "{said}");
+    ensure!(took < Duration::from_secs(2), "the answer took {took:?}");
+    eventually("the tools are back", async || {
+        let mut command = world.planck().ok()?;
+        command.args(["sidecar", "call", NAME, "echo", r#"{"message":"again"}"#]);
+        let called = run(command).await.ok()?;
+        (called.code == 0).then_some(())
+    })
+    .await
+    .with_context(|| bridge.log())?;
+    println!(
+        "answered {took:?} after the kill, and back after {:?}",
+        killed.elapsed()
+    );
+
+    bridge.process.kill().await?;
+    bridge.leaves_nothing().await?;
+    node.leave().await
+}
+
+fn pid(process: &Child) -> Result<i32> {
+    Ok(process.id().context("it has ended")?.try_into()?)
+}
