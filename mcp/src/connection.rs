@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     bridge::Report,
     server_requests::ProgressRoutes,
-    session::{Session, SessionEnd},
+    session::{OpenError, Session, SessionEnd},
 };
 
 /// How long a process may take to exit after it has closed its output.
@@ -109,7 +109,10 @@ impl Connection {
             (status, _) = process.ended() => Err(ended(status)),
             opened = Session::open(stdout, stdin) => match opened {
                 Ok(session) => Ok(session),
-                Err(why) => Err(reason(&mut process, why).await),
+                Err(OpenError::Ended(SessionEnd::Closed)) => {
+                    Err(reason(&mut process, SessionEnd::Closed.to_string()).await)
+                }
+                Err(why) => Err(why.to_string()),
             },
             () = sleep(within) => Err(format!("it does not answer within {within:?}")),
         };

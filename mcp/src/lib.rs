@@ -9,6 +9,7 @@ mod connection;
 mod lines;
 mod server_requests;
 mod session;
+mod transport;
 
 mod offer;
 

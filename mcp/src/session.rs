@@ -5,10 +5,9 @@ use std::{sync::Arc, time::Duration};
 use rmcp::{
     model::{PaginatedRequestParams, ProtocolVersion, Tool},
     service::{
-        ClientCacheConfig, ClientLifecycleMode, ClientServiceExt as _, Peer, RoleClient,
-        RunningServiceCancellationToken,
+        ClientCacheConfig, ClientInitializeError, ClientLifecycleMode, ClientServiceExt as _, Peer,
+        RoleClient, RunningServiceCancellationToken,
     },
-    transport::async_rw::AsyncRwTransport,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -20,6 +19,7 @@ use tokio::{
 use crate::{
     lines::{BoundedLines, LONGEST_LINE},
     server_requests::{ProgressRoutes, ServerRequests},
+    transport::ServerTransport,
 };
 
 /// The maximum number of tools that are read, and of pages in which a server lists them.
@@ -51,22 +51,29 @@ pub enum SessionEnd {
     LongLine,
 }
 
+/// Why a session could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("{0}")]
+    Ended(SessionEnd),
+    #[error("it does not answer as an MCP server does: {0}")]
+    NotMcp(String),
+}
+
 impl Session {
     /// Opens a session with the newest version of the protocol that both sides know.
     ///
     /// # Errors
     /// Returns an error if the server closes its output, or if its answers are not those of an MCP
     /// server.
-    pub async fn open<R, W>(output: R, input: W) -> Result<Self, String>
+    pub async fn open<R, W>(output: R, input: W) -> Result<Self, OpenError>
     where
         R: AsyncRead + Send + Unpin + 'static,
         W: AsyncWrite + Send + Unpin + 'static,
     {
         let (on_long, mut long_line) = oneshot::channel();
         let output = BoundedLines::new(output, LONGEST_LINE, on_long);
-        // The bound of `rmcp` drops a line. The reader fails before that.
-        let transport =
-            AsyncRwTransport::new_client(output, input).with_max_line_length(usize::MAX);
+        let transport = ServerTransport::new(output, input);
         let requests = ServerRequests::default();
         let (progress, tools_changed) = (requests.progress.clone(), requests.tools_changed.clone());
         let lifecycle = ClientLifecycleMode::Auto {
@@ -74,9 +81,14 @@ impl Session {
             legacy_version: Some(ProtocolVersion::V_2025_11_25),
         };
         let opened = requests.serve_with_lifecycle(transport, lifecycle).await;
-        let service = opened.map_err(|error| match long_line.try_recv() {
-            Ok(()) => SessionEnd::LongLine.to_string(),
-            Err(_) => format!("it does not answer as an MCP server does: {error}"),
+        let service = opened.map_err(|error| {
+            if long_line.try_recv().is_ok() {
+                OpenError::Ended(SessionEnd::LongLine)
+            } else if matches!(error, ClientInitializeError::ConnectionClosed(_)) {
+                OpenError::Ended(SessionEnd::Closed)
+            } else {
+                OpenError::NotMcp(error.to_string())
+            }
         })?;
         let peer = service.peer().clone();
         // Every list is wanted because it may have changed.

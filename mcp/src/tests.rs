@@ -18,7 +18,7 @@ use crate::{
     supervisor::Link,
 };
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 struct FakeServer {
     input: Lines<BufReader<DuplexStream>>,
@@ -26,14 +26,20 @@ struct FakeServer {
 }
 
 impl FakeServer {
-    /// Opens a session with a server that speaks the older version of the protocol.
-    async fn open() -> (Session, Self) {
+    /// Returns a server and the client's ends of its pipes.
+    fn new() -> (Self, DuplexStream, DuplexStream) {
         let (input, theirs) = duplex(1 << 16);
         let (ours, output) = duplex(1 << 16);
-        let mut server = Self {
+        let server = Self {
             input: BufReader::new(theirs).lines(),
             output,
         };
+        (server, ours, input)
+    }
+
+    /// Opens a session with a server that speaks the older version of the protocol.
+    async fn open() -> (Session, Self) {
+        let (mut server, ours, input) = Self::new();
         let (session, ()) = tokio::join!(Session::open(ours, input), server.greet());
         (session.unwrap(), server)
     }
@@ -265,6 +271,37 @@ async fn a_flood_ends_the_session() {
     let flood = async { while server.output.write_all(&chunk).await.is_ok() {} };
     let (end, ()) = tokio::join!(timeout(PATIENCE, session.ended()), flood);
     assert_eq!(end, Ok(SessionEnd::LongLine));
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_read_is_not_read() {
+    let (session, mut server) = FakeServer::open().await;
+    let ping = |id| json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
+    let pings: String = (0..100_000).map(|id| format!("{}\n", ping(id))).collect();
+    let written = timeout(
+        Duration::from_secs(3),
+        server.output.write_all(pings.as_bytes()),
+    );
+    assert!(written.await.is_err(), "all requests were read");
+    drop(session);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_needs_long_to_start_is_understood() {
+    let (mut server, ours, input) = FakeServer::new();
+    let slow = async {
+        let discover = server.next("server/discover").await;
+        let initialize = server.next("initialize").await;
+        let refusal = json!({"code": -32601, "message": "Method not found"});
+        server
+            .send(json!({"jsonrpc": "2.0", "id": discover["id"], "error": refusal}))
+            .await;
+        let info = json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "fake", "version": "1.2.3"}});
+        server.answer(&initialize, info).await;
+        server.next("notifications/initialized").await;
+    };
+    let (session, ()) = tokio::join!(Session::open(ours, input), slow);
+    assert_eq!(session::version(&session.unwrap().peer), "1.2.3");
 }
 
 #[tokio::test]
