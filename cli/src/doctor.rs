@@ -170,6 +170,7 @@ async fn node_here(config: &Config) -> Vec<DoctorFinding> {
     findings.extend(described(config));
     findings.extend(bounded("sandbox", machine::sandbox(config)).await);
     findings.extend(bounded("folder", machine::folders(config)).await);
+    findings.extend(bounded("mcp", servers::mcp(config)).await);
     findings.extend(machine::all(config));
     findings.extend(machine::git().await);
     findings

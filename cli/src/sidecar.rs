@@ -19,15 +19,15 @@ use planck_common::{
     subject::NODE_SERVICE,
 };
 use planck_node::{
-    config::Period,
-    node::{self, prefix},
-    sidecar,
+    config::{Config, Period},
+    node::{self, mcp, prefix},
+    sidecar::{self, InProcessTool},
 };
 use planck_sidecar::{
     Connection,
     conform::{self, CaseVerdict, CheckPlan, Finding},
 };
-use planck_toolbox::{ABORTED, CallProgress, Invocation};
+use planck_toolbox::{ABORTED, CallProgress, Invocation, Tool as _, ToolOutcome};
 use serde_json::{Value, value::RawValue};
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +35,7 @@ use crate::{
     args::GlobalArgs,
     connect::{ConnectedClient, to_nats},
     exit::{Exit, NotFound, UsageError},
+    mcp::report,
     output::{Format, Output, data, json, say, warn},
 };
 
@@ -117,7 +118,14 @@ async fn list(output: Output, global: &GlobalArgs) -> anyhow::Result<Exit> {
     let rows = sidecars.iter().map(row).collect();
     output.list(
         &sidecars,
-        &["name", "version", "instances", "tools", "compactors"],
+        &[
+            "name",
+            "version",
+            "instances",
+            "tools",
+            "compactors",
+            "problem",
+        ],
         rows,
     )?;
     Ok(Exit::Done)
@@ -130,6 +138,7 @@ fn row(sidecar: &SidecarRow) -> Vec<String> {
         instances,
         tools,
         compactors,
+        problem,
     } = sidecar;
     vec![
         name.clone(),
@@ -137,6 +146,7 @@ fn row(sidecar: &SidecarRow) -> Vec<String> {
         instances.to_string(),
         tools.join(" "),
         compactors.join(" "),
+        problem.clone().unwrap_or_default(),
     ]
 }
 
@@ -278,6 +288,9 @@ impl CallArgs {
         }
         let args = RawValue::from_string(self.args)
             .map_err(|error| usage(&format!("the arguments are not JSON: {error}")))?;
+        if config.mcp.0.contains_key(&self.name) {
+            return call_here(&config, &self.name, &self.tool, args).await;
+        }
         let bus = to_nats(&config, "planck client")
             .await?
             .ok_or_else(|| UsageError("sidecars are on NATS; set NATS_URL".into()))?;
@@ -293,22 +306,73 @@ impl CallArgs {
             self.timeout.0,
             invocation(args, &cancel),
         );
-        let mut called = std::pin::pin!(called);
-        let outcome = tokio::select! {
-            outcome = &mut called => outcome,
-            _ = tokio::signal::ctrl_c() => {
-                cancel.cancel();
-                called.await
-            }
-        };
+        let outcome = until_interrupted(called, &cancel).await;
         let _late = bus.flush(Duration::from_secs(1)).await;
-        if outcome.is_error() {
-            warn(&format!("planck: {}", outcome.text_for_model(ABORTED)));
-            return Ok(Exit::Failed);
-        }
-        data(&format!("{}\n", outcome.text))?;
-        Ok(Exit::Done)
+        tell(&outcome)
     }
+}
+
+/// Cancels a call when the user interrupts the command, and waits for its end.
+async fn until_interrupted(
+    called: impl Future<Output = ToolOutcome>,
+    cancel: &CancellationToken,
+) -> ToolOutcome {
+    let mut called = std::pin::pin!(called);
+    tokio::select! {
+        outcome = &mut called => outcome,
+        _ = tokio::signal::ctrl_c() => {
+            cancel.cancel();
+            called.await
+        }
+    }
+}
+
+fn tell(outcome: &ToolOutcome) -> anyhow::Result<Exit> {
+    if outcome.is_error() {
+        warn(&format!("planck: {}", outcome.text_for_model(ABORTED)));
+        return Ok(Exit::Failed);
+    }
+    data(&format!("{}\n", outcome.text))?;
+    Ok(Exit::Done)
+}
+
+/// Calls a tool of an MCP server of the configuration. Starts the server for this call, because a
+/// node's server takes calls only from the node's agents.
+async fn call_here(
+    config: &Config,
+    name: &str,
+    tool: &str,
+    args: Box<RawValue>,
+) -> anyhow::Result<Exit> {
+    let stop = CancellationToken::new();
+    let started = mcp::start(config, name, report(name), stop.clone()).await;
+    let (mut server, supervising) = started.map_err(|why| UsageError(why))?;
+    let called = async {
+        while server.offer().is_none() && server.failed_starts() == 0 {
+            server.changed().await;
+        }
+        let Some(offer) = server.offer() else {
+            let why = server.away().unwrap_or_default();
+            return Err(anyhow::anyhow!(
+                "the MCP server `{name}` cannot be used: {why}"
+            ));
+        };
+        let names = offer.tools.iter().map(|tool| tool.name.as_str());
+        let mut tools = server.tools(&offer).into_iter().zip(&offer.tools);
+        let Some((called, _)) = tools.find(|(_, offered)| offered.name == tool) else {
+            let all = names.clone().collect::<Vec<_>>().join(", ");
+            let remedy = did_you_mean(tool, names).unwrap_or_else(|| format!("it offers {all}"));
+            let why = format!("the MCP server `{name}` offers no tool `{tool}`; {remedy}");
+            return Err(NotFound(why).into());
+        };
+        let (called, cancel) = (InProcessTool::new(called)?, CancellationToken::new());
+        let running = called.run(invocation(args, &cancel));
+        Ok(until_interrupted(running, &cancel).await)
+    };
+    let outcome = called.await;
+    stop.cancel();
+    supervising.await?;
+    tell(&outcome?)
 }
 
 /// Waits for a limited time until an instance of a sidecar answers, because it may have been started

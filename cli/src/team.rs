@@ -284,6 +284,7 @@ pub fn check(
             .map(|skill| (skill.name.clone(), skill.entry()))
             .collect(),
         clashes: here.clashes.clone().into(),
+        servers: Default::default(),
     };
     found.extend(
         resolve(&template.members, &context)

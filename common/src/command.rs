@@ -315,6 +315,9 @@ bodies! {
         instances: u32,
         tools: Vec<String>,
         compactors: Vec<String>,
+        /// Why the sidecar, or a part of it, cannot be used now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        problem: Option<String>,
     }
 }
 

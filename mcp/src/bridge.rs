@@ -1,41 +1,27 @@
-//! A bridge: one MCP server, and the sidecar that offers its tools.
+//! A bridge: one MCP server, and the sidecar that offers its tools over NATS.
 
 use std::{sync::Arc, time::Duration};
 
 use planck_sidecar::{Connection, Sidecar, Tool};
 use planck_toolbox::Launcher;
 use tokio::{
-    sync::watch,
     task::{JoinError, JoinSet},
     time::sleep,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    call::{CalledTool, call},
-    connection::ServerCommand,
-    offer::{Offer, OfferedTool},
-    supervisor::{Link, News, Supervisor},
+    offer::Offer,
+    server::{McpServer, Report, ServerOptions},
 };
 
 /// How long the former tools are still served when the server's tools change, so that at every moment
 /// one instance takes calls.
 const OVERLAP: Duration = Duration::from_secs(1);
 
-/// The receiver of lines that tell a person what the server and the bridge do.
-pub type Report = Arc<dyn Fn(&str) + Send + Sync>;
-
-/// How the bridge starts a server and judges its tools.
-#[derive(Debug, Clone)]
-pub struct BridgeOptions {
-    /// The name of the sidecar.
-    pub name: String,
-    pub command: ServerCommand,
-    /// How long the server may take to answer after it was started.
-    pub start_within: Duration,
-    /// Whether the server's hints about its tools count.
-    pub trusts_hints: bool,
-}
+/// The number of starts that may fail before one has succeeded. The first start of a package may
+/// have to fetch it, which takes longer than the second.
+const FIRST_STARTS: u32 = 3;
 
 /// The reason why a bridge ended, or could not begin.
 #[derive(Debug, thiserror::Error)]
@@ -50,15 +36,24 @@ pub enum BridgeError {
 
 /// An MCP server whose tools are those of a sidecar.
 pub struct Bridge {
-    options: BridgeOptions,
+    name: String,
+    options: ServerOptions,
     launcher: Launcher,
     report: Report,
 }
 
+/// An instance of the sidecar, which serves one offer until `until` is cancelled.
+struct Instance {
+    offer: Arc<Offer>,
+    until: CancellationToken,
+}
+
 impl Bridge {
-    /// Creates a bridge. `launcher` starts the server, so the server ends with this process.
-    pub fn new(options: BridgeOptions, launcher: Launcher, report: Report) -> Self {
+    /// Creates a bridge for the sidecar `name`. `launcher` starts the server, so the server ends with
+    /// this process.
+    pub fn new(name: String, options: ServerOptions, launcher: Launcher, report: Report) -> Self {
         Self {
+            name,
             options,
             launcher,
             report,
@@ -69,68 +64,75 @@ impl Bridge {
     /// server is away, its tools stay and answer calls with an error.
     ///
     /// # Errors
-    /// Returns an error if the server could not be started once, or if the sidecar cannot be served,
+    /// Returns an error if the server could not be used once, or if the sidecar cannot be served,
     /// for example because NATS does not answer.
     pub async fn run(
         self,
         connection: Connection,
         stop: CancellationToken,
     ) -> Result<(), BridgeError> {
-        let away = Link::Away("it has not been started yet".into());
-        let (link, links) = watch::channel(away);
-        let (offer, offers) = watch::channel(None);
-        let supervisor = Supervisor {
-            launcher: self.launcher.clone(),
-            command: self.options.command.clone(),
-            start_within: self.options.start_within,
-            trusts_hints: self.options.trusts_hints,
-            report: self.report.clone(),
+        let Self {
+            name,
+            options,
+            launcher,
+            report,
+        } = self;
+        let description = format!("The MCP server {}", options.transport);
+        let ended = CancellationToken::new();
+        let _ended_or_dropped = ended.clone().drop_guard();
+        let (server, supervising) =
+            McpServer::start(options, launcher, report.clone(), ended.clone());
+        let serving = Serving {
+            name,
+            description,
+            report,
+            connection,
         };
-        let served = CancellationToken::new();
-        let _served_or_failed = served.clone().drop_guard();
-        let mut supervising = tokio::spawn(supervisor.run(News { link, offer }, served.clone()));
-        let serving = self.serve(connection, links, offers, stop);
-        tokio::select! {
-            ended = &mut supervising => ended?.map_err(BridgeError::Server),
-            done = serving => {
-                served.cancel();
-                supervising.await?.map_err(BridgeError::Server)?;
-                done
-            }
-        }
+        let served = serving.serve(server, stop).await;
+        ended.cancel();
+        supervising.await?;
+        served
     }
+}
 
+/// What the instances of the sidecar share.
+struct Serving {
+    name: String,
+    description: String,
+    report: Report,
+    connection: Connection,
+}
+
+impl Serving {
     /// Serves each offer as an instance of the sidecar until the next offer.
     async fn serve(
         &self,
-        connection: Connection,
-        links: watch::Receiver<Link>,
-        mut offers: watch::Receiver<Option<Offer>>,
+        mut server: McpServer,
         stop: CancellationToken,
     ) -> Result<(), BridgeError> {
-        let (mut instances, mut last): (JoinSet<_>, Option<(Offer, CancellationToken)>) =
-            (JoinSet::new(), None);
+        let (mut instances, mut last): (JoinSet<_>, Option<Instance>) = (JoinSet::new(), None);
         loop {
-            let offer = offers.borrow_and_update().clone();
-            let is_new = |offer: &Offer| last.as_ref().is_none_or(|(last, _)| last != offer);
-            if let Some(offer) = offer.filter(is_new) {
+            let is_new = |offer: &Arc<Offer>| last.as_ref().is_none_or(|last| last.offer != *offer);
+            if let Some(offer) = server.offer().filter(is_new) {
                 let until = stop.child_token();
-                let sidecar = self.sidecar(&offer, &links)?;
+                let sidecar = self.sidecar(&offer, server.tools(&offer))?;
                 let served = until.clone().cancelled_owned();
-                instances.spawn(sidecar.run_until(connection.clone(), served));
+                instances.spawn(sidecar.run_until(self.connection.clone(), served));
                 self.tell(&offer);
-                if let Some((_, former)) = last.replace((offer, until)) {
+                if let Some(former) = last.replace(Instance { offer, until }) {
                     tokio::spawn(async move {
                         sleep(OVERLAP).await;
-                        former.cancel();
+                        former.until.cancel();
                     });
                 }
             }
+            if let (None, Some(why), FIRST_STARTS..) =
+                (&last, server.away(), server.failed_starts())
+            {
+                return Err(BridgeError::Server(why));
+            }
             tokio::select! {
-                changed = offers.changed() => if changed.is_err() {
-                    // The supervisor has ended, and its result says why.
-                    std::future::pending::<()>().await;
-                },
+                _is_kept_in_use = server.changed() => (),
                 Some(ended) = instances.join_next() => ended??,
                 () = stop.cancelled() => break,
             }
@@ -141,18 +143,10 @@ impl Bridge {
         Ok(())
     }
 
-    fn sidecar(
-        &self,
-        offer: &Offer,
-        links: &watch::Receiver<Link>,
-    ) -> Result<Sidecar, BridgeError> {
-        let sidecar = Sidecar::new(&self.options.name, &offer.version)?;
-        let command = self.options.command.program.to_string_lossy();
-        let tools = offer.tools.iter().map(|offered| tool(offered, links));
-        Ok(tools.fold(
-            sidecar.description(format!("The MCP server {command}")),
-            Sidecar::tool,
-        ))
+    fn sidecar(&self, offer: &Offer, tools: Vec<Tool>) -> Result<Sidecar, BridgeError> {
+        let sidecar = Sidecar::new(&self.name, &offer.version)?;
+        let sidecar = sidecar.description(&self.description);
+        Ok(tools.into_iter().fold(sidecar, Sidecar::tool))
     }
 
     fn tell(&self, offer: &Offer) {
@@ -164,19 +158,4 @@ impl Bridge {
             names.join(" ")
         ));
     }
-}
-
-pub(crate) fn tool(offered: &OfferedTool, links: &watch::Receiver<Link>) -> Tool {
-    let called = CalledTool {
-        server_name: offered.server_name.clone(),
-        effect: offered.effect,
-    };
-    let links = links.clone();
-    Tool::with_parameters(
-        &offered.name,
-        &offered.description,
-        &offered.parameters,
-        move |context, args| call(links.clone(), called.clone(), context, args),
-    )
-    .effect(offered.effect)
 }

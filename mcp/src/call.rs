@@ -2,6 +2,8 @@
 //! there is none.
 
 use planck_sidecar::{Context, ToolEffect};
+use std::{sync::Arc, time::Duration};
+
 use rmcp::{
     model::{
         CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, JsonObject,
@@ -9,10 +11,13 @@ use rmcp::{
     },
     service::{PeerRequestOptions, RequestHandle, RoleClient, ServiceError},
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::{connection::LiveServer, outcome, supervisor::Link};
+use crate::{connection::LiveServer, http::HttpFailure, outcome, supervisor::Link};
+
+/// How long a call without an answer waits for the reason why its server is gone.
+const REASON: Duration = Duration::from_secs(2);
 
 /// The tool that is called.
 #[derive(Debug, Clone)]
@@ -29,27 +34,35 @@ pub async fn call(
     context: Context,
     args: JsonObject,
 ) -> Result<String, String> {
-    let server = match &*link.borrow() {
-        Link::Up(server) => server.clone(),
-        Link::Away(why) => {
-            return Err(format!(
-                "nobody is there: the MCP server is away, and is started again; nothing was done; {why}"
-            ));
-        }
+    let server = tokio::select! {
+        server = up(link) => server?,
+        () = context.cancelled() => return Err("cancelled before the MCP server had started".into()),
     };
     tokio::select! {
         biased;
         answer = answer(&server, &tool, &context, args) => match answer {
             Ok(result) => said(result),
-            // The reason follows at once.
-            Err(ServiceError::TransportClosed | ServiceError::TransportSend(_)) => {
-                Err(lost(server.gone().await, tool.effect))
-            }
+            Err(
+                error @ (ServiceError::TransportClosed | ServiceError::TransportSend(_)),
+            ) => Err(unanswered(&server, &error, tool.effect).await),
             Err(error) => Err(refused(&error)),
         },
         why = server.gone() => Err(lost(why, tool.effect)),
         () = context.cancelled() => Err("cancelled; the MCP server was told".into()),
     }
+}
+
+/// Returns the server. Waits for a server that is being started.
+async fn up(mut link: watch::Receiver<Link>) -> Result<Arc<LiveServer>, String> {
+    let is_settled = |link: &Link| !matches!(link, Link::Starting);
+    let why = match link.wait_for(is_settled).await.as_deref() {
+        Ok(Link::Up(server)) => return Ok(server.clone()),
+        Ok(Link::Away { why, .. }) => format!("and is tried again; {why}"),
+        Ok(Link::Starting) | Err(_) => "because it is being stopped".into(),
+    };
+    Err(format!(
+        "nobody is there: the MCP server is away, {why}; nothing was done"
+    ))
 }
 
 /// Sends the request and waits for the answer. If the future is dropped, because nothing waits for
@@ -121,6 +134,23 @@ fn refused(error: &ServiceError) -> String {
     }
 }
 
+/// Returns the error of a call whose request or answer was lost. The server may be gone, or only this
+/// request of a server at an address has failed.
+async fn unanswered(server: &LiveServer, error: &ServiceError, effect: ToolEffect) -> String {
+    server.look_again.notify_one();
+    let failure = HttpFailure::find(error);
+    if let Some(failure) = &failure
+        && failure.was_refused
+    {
+        return format!("nothing was done: {}", failure.why);
+    }
+    match (timeout(REASON, server.gone()).await, failure) {
+        (Ok(why), _) => lost(why, effect),
+        (Err(_), Some(failure)) => lost(&failure.why, effect),
+        (Err(_), None) => lost(&error.to_string(), effect),
+    }
+}
+
 /// Returns the error of a call whose server went away during the call.
 fn lost(why: &str, effect: ToolEffect) -> String {
     let effect = match effect {
@@ -128,5 +158,5 @@ fn lost(why: &str, effect: ToolEffect) -> String {
         ToolEffect::Idempotent => "you can call it again with the same arguments",
         ToolEffect::Mutating => "it may or may not have taken effect",
     };
-    format!("it went away: the MCP server is gone, and is started again; {effect}; {why}")
+    format!("it went away: the MCP server gave no answer; {effect}; {why}")
 }

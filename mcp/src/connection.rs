@@ -1,46 +1,48 @@
-//! A running server: its process, the session with it, and what it writes to its standard error.
+//! A server in use: the session with it, and its process if it has one.
 
 use std::{
-    ffi::OsString,
-    path::PathBuf,
-    process::ExitStatus,
+    fmt,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
-use planck_toolbox::{
-    Launcher, describe_end,
-    process::{Launch, PipedCommand, PipedProcess},
-};
+use planck_toolbox::Launcher;
 use rmcp::service::{Peer, RoleClient};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _},
     sync::Notify,
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    bridge::Report,
+    http::ServerUrl,
+    process::{ServerCommand, ServerProcess, ServerStreams},
+    server::Report,
     server_requests::ProgressRoutes,
     session::{OpenError, Session, SessionEnd},
 };
-
-/// How long a process may take to exit after it has closed its output.
-const EXITING: Duration = Duration::from_millis(500);
 
 /// How long a server may take to exit after its input was closed. The reaper kills it after two
 /// seconds.
 const LEAVING: Duration = Duration::from_secs(3);
 
-/// The command that starts a server.
+/// How to reach a server.
 #[derive(Debug, Clone)]
-pub struct ServerCommand {
-    pub program: OsString,
-    pub args: Vec<OsString>,
-    pub dir: PathBuf,
-    /// All environment variables of the server.
-    pub env: Vec<(OsString, OsString)>,
+pub enum ServerTransport {
+    /// A process that speaks on its standard input and output.
+    Stdio(ServerCommand),
+    /// An address that serves streamable HTTP.
+    Http(ServerUrl),
+}
+
+/// Names the server for people: by its program, or by its address without what may be a key.
+impl fmt::Display for ServerTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdio(command) => write!(f, "{}", command.program.display()),
+            Self::Http(server) => write!(f, "{server}"),
+        }
+    }
 }
 
 /// The part of a running server that calls need.
@@ -48,16 +50,20 @@ pub struct ServerCommand {
 pub struct LiveServer {
     pub peer: Peer<RoleClient>,
     pub progress: ProgressRoutes,
+    /// Notified when the supervisor must look at the server again: the server says that its tools
+    /// have changed, or a request got no answer.
+    pub look_again: Arc<Notify>,
     /// Cancelled when the server is gone. The reason is set before.
     gone: CancellationToken,
     why: OnceLock<String>,
 }
 
 impl LiveServer {
-    pub fn new(peer: Peer<RoleClient>, progress: ProgressRoutes) -> Self {
+    pub fn new(session: &Session) -> Self {
         Self {
-            peer,
-            progress,
+            peer: session.peer.clone(),
+            progress: session.progress.clone(),
+            look_again: session.tools_changed.clone(),
             gone: CancellationToken::new(),
             why: OnceLock::new(),
         }
@@ -76,143 +82,116 @@ impl LiveServer {
     }
 }
 
-/// A server that runs and answers.
+/// A server that answers.
 pub struct Connection {
     pub live: Arc<LiveServer>,
     session: Session,
-    process: PipedProcess,
+    /// Absent for a server at an address.
+    process: Option<ServerProcess>,
 }
 
 impl Connection {
-    /// Starts a server and opens a session with it. Reports each line that the server writes to its
-    /// standard error.
+    /// Opens a session with a server, and starts it if it is a process.
     ///
     /// # Errors
     /// Returns an error if the server ends, does not answer in time, or is no MCP server. None of its
     /// processes is left.
     pub async fn open(
         launcher: &Launcher,
-        command: &ServerCommand,
+        transport: &ServerTransport,
         within: Duration,
         report: &Report,
     ) -> Result<Self, String> {
-        let PipedCommand {
-            stdin,
-            stdout,
-            stderr,
-            mut process,
-        } = launcher
-            .start_piped(&command.launch())
-            .map_err(|why| format!("it cannot be started: {why}"))?;
-        tokio::spawn(report_lines(stderr, report.clone()));
-        let opened = tokio::select! {
-            (status, _) = process.ended() => Err(ended(status)),
-            opened = Session::open(stdout, stdin) => match opened {
-                Ok(session) => Ok(session),
-                Err(OpenError::Ended(SessionEnd::Closed)) => {
-                    Err(reason(&mut process, SessionEnd::Closed.to_string()).await)
+        match transport {
+            ServerTransport::Stdio(command) => {
+                let (mut process, streams) =
+                    ServerProcess::start(launcher, command, report).await?;
+                match Self::over_streams(&mut process, streams, within).await {
+                    Ok(session) => Ok(Self::new(session, Some(process))),
+                    Err(why) => {
+                        process.kill().await;
+                        Err(why)
+                    }
                 }
-                Err(why) => Err(why.to_string()),
-            },
-            () = sleep(within) => Err(format!("it does not answer within {within:?}")),
-        };
-        match opened {
-            Ok(session) => {
-                let live = LiveServer::new(session.peer.clone(), session.progress.clone());
-                Ok(Self {
-                    live: Arc::new(live),
-                    session,
-                    process,
-                })
             }
-            Err(why) => {
-                process.end().await;
-                Err(why)
+            ServerTransport::Http(server) => {
+                let opened = timeout(within, Session::over_http(server)).await;
+                let opened = opened.map_err(|_| no_answer(within))?;
+                opened
+                    .map(|session| Self::new(session, None))
+                    .map_err(|why| why.to_string())
             }
         }
     }
 
-    /// Returns what is notified when the server says that its tools have changed.
-    pub fn tools_changed(&self) -> Arc<Notify> {
-        self.session.tools_changed.clone()
+    fn new(session: Session, process: Option<ServerProcess>) -> Self {
+        Self {
+            live: Arc::new(LiveServer::new(&session)),
+            session,
+            process,
+        }
+    }
+
+    async fn over_streams(
+        process: &mut ServerProcess,
+        (output, input): ServerStreams,
+        within: Duration,
+    ) -> Result<Session, String> {
+        let opened = tokio::select! {
+            why = process.ended() => return Err(why),
+            opened = Session::over_streams(output, input) => opened,
+            () = sleep(within) => return Err(no_answer(within)),
+        };
+        match opened {
+            Ok(session) => Ok(session),
+            Err(OpenError::Ended(end @ SessionEnd::Closed)) => {
+                Err(process.end_or(end.to_string()).await)
+            }
+            Err(why) => Err(why.to_string()),
+        }
+    }
+
+    /// Returns whether the server is at an address. Then only an unanswered request tells that it is
+    /// gone.
+    pub fn is_remote(&self) -> bool {
+        self.process.is_none()
     }
 
     /// Waits until the server is gone. Ends all calls, and returns why.
     pub async fn ended(&mut self) -> String {
-        let why = tokio::select! {
-            (status, _) = self.process.ended() => ended(status),
-            end = self.session.ended() => match end {
-                SessionEnd::Closed => reason(&mut self.process, end.to_string()).await,
-                SessionEnd::LongLine => end.to_string(),
+        let why = match &mut self.process {
+            Some(process) => tokio::select! {
+                why = process.ended() => why,
+                end = self.session.ended() => match end {
+                    SessionEnd::Closed => process.end_or(end.to_string()).await,
+                    SessionEnd::LongLine => end.to_string(),
+                },
             },
+            None => self.session.ended().await.to_string(),
         };
         self.live.end(&why);
         why
     }
 
-    /// Kills what is left of a server.
-    pub async fn kill(self) {
-        self.process.end().await;
+    /// Ends the connection to a server that is gone, and kills what is left of its processes.
+    pub async fn kill(self, why: &str) {
+        self.live.end(why);
+        if let Some(process) = self.process {
+            process.kill().await;
+        }
     }
 
     /// Asks the server to end, and kills it if it does not.
     pub async fn close(mut self, why: &str) {
         self.live.end(why);
         self.session.close().await;
-        let _killed_if_not_in_time = timeout(LEAVING, self.process.ended()).await;
-        self.process.end().await;
-    }
-}
-
-impl ServerCommand {
-    fn launch(&self) -> Launch {
-        Launch {
-            program: self.program.clone(),
-            args: self.args.clone(),
-            dir: self.dir.clone(),
-            env: self.env.clone(),
-            sandbox: None,
-            input: Vec::new(),
-            keep: 0,
+        if let Some(mut process) = self.process.take() {
+            let _killed_if_not_in_time = timeout(LEAVING, process.ended()).await;
+            process.kill().await;
         }
     }
 }
 
-fn ended(status: ExitStatus) -> String {
-    format!("it ended: {}", describe_end(status))
-}
-
-/// Returns how the process ended, or `why` if it does not end soon.
-async fn reason(process: &mut PipedProcess, why: String) -> String {
-    match timeout(EXITING, process.ended()).await {
-        Ok((status, _)) => ended(status),
-        Err(_) => why,
-    }
-}
-
-/// The maximum size of a line of a server's standard error in bytes.
-const LONGEST: usize = 1000;
-
-/// Reports the lines of a stream until its end. Breaks lines that are too long.
-async fn report_lines(mut stream: impl AsyncRead + Unpin, report: Report) {
-    let (mut chunk, mut line) = ([0; 4096], Vec::new());
-    while let Ok(length @ 1..) = stream.read(&mut chunk).await {
-        for byte in chunk.iter().take(length) {
-            if *byte != b'\n' {
-                line.push(*byte);
-            }
-            if *byte == b'\n' || line.len() >= LONGEST {
-                report_line(&line, &report);
-                line.clear();
-            }
-        }
-    }
-    report_line(&line, &report);
-}
-
-fn report_line(line: &[u8], report: &Report) {
-    let line = String::from_utf8_lossy(line);
-    if !line.trim().is_empty() {
-        report(&format!("| {}", line.trim_end()));
-    }
+fn no_answer(within: Duration) -> String {
+    format!("it does not answer within {within:?}")
 }

@@ -1,23 +1,34 @@
-//! MCP servers as sidecars. A [`Bridge`] starts an MCP server, keeps it running, and offers its
-//! tools to the agents of a cluster as the tools of one sidecar. Agents, nodes and the console then
-//! treat the server as every other sidecar.
+//! MCP servers as sidecars. An [`McpServer`] is kept in use, and its tools are tools of the sidecar
+//! SDK: a node gives them to its own agents, and a [`Bridge`] serves them to all agents of a cluster.
+//! Agents and the console treat the server as every other sidecar.
 
-pub mod bridge;
+mod bridge;
+
+mod server;
 mod supervisor;
 
 mod connection;
 mod lines;
 mod server_requests;
 mod session;
-mod transport;
+
+mod http;
+mod process;
+mod stdio;
 
 mod offer;
+mod pins;
 
 mod call;
 mod outcome;
 
-pub use bridge::{Bridge, BridgeError, BridgeOptions, Report};
-pub use connection::ServerCommand;
+pub use bridge::{Bridge, BridgeError};
+pub use connection::ServerTransport;
+pub use http::{HeaderSource, ServerUrl};
+pub use offer::{Offer, OfferedTool};
+pub use pins::{PinnedTools, Pins};
+pub use process::ServerCommand;
+pub use server::{Looked, McpServer, Report, ServerOptions, ToolRules};
 
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,8 @@ use planck_toolbox::schema::CompiledSchema;
 use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
 
+use crate::{pins::PinnedTools, server::ToolRules};
+
 /// The maximum size of the descriptions of all tools in bytes. A sidecar describes all its tools in
 /// one message, and NATS carries 1 MiB by default. Quotes in schemas are escaped in the message.
 const MOST_BYTES: usize = 600 << 10;
@@ -19,6 +21,8 @@ pub struct Offer {
     /// The version of the server, as three numbers.
     pub version: String,
     pub tools: Vec<OfferedTool>,
+    /// A line for each tool that is left out, with the reason.
+    pub left_out: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -33,15 +37,25 @@ pub struct OfferedTool {
 }
 
 impl Offer {
-    /// Returns what is offered for a server, and a line for each tool that is left out. A hint of
-    /// the server about a tool counts only if `trusts_hints` is set, because a server that calls a
-    /// tool read-only could otherwise have it called twice.
-    pub fn of(version: &str, tools: Vec<Tool>, trusts_hints: bool) -> (Self, Vec<String>) {
+    /// Returns what is offered for a server. If `pinned` is set, only the tools that are pinned as they
+    /// are. The tools that the rules exclude are not mentioned.
+    pub fn of(
+        version: &str,
+        tools: Vec<Tool>,
+        rules: &ToolRules,
+        pinned: Option<&PinnedTools>,
+    ) -> Self {
         let (mut offered, mut left_out) = (Vec::new(), Vec::new());
         let (mut names, mut bytes) = (BTreeSet::new(), 0);
-        for tool in tools {
+        for tool in tools.into_iter().filter(|tool| rules.admit(&tool.name)) {
             let name = tool.name.clone();
-            let checked = OfferedTool::of(tool, trusts_hints).and_then(|tool| {
+            if let Some(why) = pinned.and_then(|pinned| pinned.refusal(&tool)) {
+                left_out.push(format!(
+                    "`{name}` is left out: {why}; `planck mcp allow` shows and allows it"
+                ));
+                continue;
+            }
+            let checked = OfferedTool::of(tool, rules).and_then(|tool| {
                 let size = tool.size();
                 if bytes + size > MOST_BYTES {
                     return Err(format!(
@@ -59,22 +73,19 @@ impl Offer {
                 Err(why) => left_out.push(format!("`{name}` is left out: {why}")),
             }
         }
-        let offer = Self {
+        Self {
             version: three_numbers(version),
             tools: offered,
-        };
-        (offer, left_out)
+            left_out,
+        }
     }
 }
 
 impl OfferedTool {
-    fn of(tool: Tool, trusts_hints: bool) -> Result<Self, String> {
+    fn of(tool: Tool, rules: &ToolRules) -> Result<Self, String> {
         let name = sidecar_name(&tool.name)?;
         check(&tool.input_schema)?;
-        let effect = match trusts_hints {
-            true => effect(&tool),
-            false => ToolEffect::Mutating,
-        };
+        let effect = rules.effect(&tool);
         let Tool {
             name: server_name,
             title,
@@ -138,7 +149,24 @@ fn text(schema: &JsonObject) -> String {
     serde_json::to_string(schema).unwrap_or_else(|_| Value::Null.to_string())
 }
 
-fn effect(tool: &Tool) -> ToolEffect {
+impl ToolRules {
+    fn admit(&self, tool: &str) -> bool {
+        let names = |list: &[String]| list.iter().any(|name| name == tool);
+        self.allow.as_deref().is_none_or(names) && !names(&self.deny)
+    }
+
+    /// Returns the effect of a tool. A hint of the server counts only if it is trusted, because a
+    /// server that calls a tool read-only could otherwise have it called twice.
+    fn effect(&self, tool: &Tool) -> ToolEffect {
+        match (self.effects.get(&*tool.name), self.trusts_hints) {
+            (Some(effect), _) => *effect,
+            (None, true) => hinted(tool),
+            (None, false) => ToolEffect::Mutating,
+        }
+    }
+}
+
+fn hinted(tool: &Tool) -> ToolEffect {
     let hint = |hint: fn(&rmcp::model::ToolAnnotations) -> Option<bool>| {
         tool.annotations.as_ref().and_then(hint).unwrap_or(false)
     };
@@ -179,8 +207,12 @@ mod tests {
 
     fn offered(tools: &[Value], trusts_hints: bool) -> (Vec<OfferedTool>, Vec<String>) {
         let tools = tools.iter().cloned().map(tool).collect();
-        let (offer, left_out) = Offer::of("1.2", tools, trusts_hints);
-        (offer.tools, left_out)
+        let rules = ToolRules {
+            trusts_hints,
+            ..ToolRules::default()
+        };
+        let offer = Offer::of("1.2", tools, &rules, None);
+        (offer.tools, offer.left_out)
     }
 
     #[test]
@@ -239,6 +271,39 @@ mod tests {
                 ToolEffect::Mutating,
                 ToolEffect::Mutating
             ]
+        );
+    }
+
+    #[test]
+    fn rules_choose_tools_and_their_effects() {
+        let named = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}});
+        let tools = || ["a", "b", "c", "d"].map(|name| tool(named(name))).to_vec();
+        let rules = ToolRules {
+            allow: Some(vec!["a".into(), "b".into(), "c".into()]),
+            deny: vec!["b".into()],
+            effects: [("c".to_owned(), ToolEffect::Idempotent)].into(),
+            trusts_hints: true,
+        };
+        let offer = Offer::of("1", tools(), &rules, None);
+        let offered: Vec<(&str, ToolEffect)> = offer
+            .tools
+            .iter()
+            .map(|tool| (&*tool.name, tool.effect))
+            .collect();
+        assert_eq!(
+            offered,
+            [("a", ToolEffect::Pure), ("c", ToolEffect::Idempotent)]
+        );
+        assert!(offer.left_out.is_empty());
+        let pinned = PinnedTools {
+            version: "1".into(),
+            tools: vec![tool(named("a"))],
+        };
+        let offer = Offer::of("1", tools(), &rules, Some(&pinned));
+        assert_eq!(
+            (offer.tools.len(), offer.left_out.len()),
+            (1, 1),
+            "{offer:?}"
         );
     }
 

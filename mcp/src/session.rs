@@ -1,6 +1,6 @@
-//! An MCP session with a server, over a pair of streams.
+//! An MCP session with a server, over a pair of streams or HTTP.
 
-use std::{sync::Arc, time::Duration};
+use std::{error::Error, sync::Arc, time::Duration};
 
 use rmcp::{
     model::{PaginatedRequestParams, ProtocolVersion, Tool},
@@ -8,6 +8,7 @@ use rmcp::{
         ClientCacheConfig, ClientInitializeError, ClientLifecycleMode, ClientServiceExt as _, Peer,
         RoleClient, RunningServiceCancellationToken,
     },
+    transport::IntoTransport,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -17,9 +18,10 @@ use tokio::{
 };
 
 use crate::{
+    http::{HttpFailure, ServerUrl},
     lines::{BoundedLines, LONGEST_LINE},
     server_requests::{ProgressRoutes, ServerRequests},
-    transport::ServerTransport,
+    stdio::StdioTransport,
 };
 
 /// The maximum number of tools that are read, and of pages in which a server lists them.
@@ -58,22 +60,47 @@ pub enum OpenError {
     Ended(SessionEnd),
     #[error("it does not answer as an MCP server does: {0}")]
     NotMcp(String),
+    #[error("{0}")]
+    Http(String),
 }
 
 impl Session {
-    /// Opens a session with the newest version of the protocol that both sides know.
+    /// Opens a session over the streams of a process.
     ///
     /// # Errors
     /// Returns an error if the server closes its output, or if its answers are not those of an MCP
     /// server.
-    pub async fn open<R, W>(output: R, input: W) -> Result<Self, OpenError>
+    pub async fn over_streams<R, W>(output: R, input: W) -> Result<Self, OpenError>
     where
         R: AsyncRead + Send + Unpin + 'static,
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let (on_long, mut long_line) = oneshot::channel();
+        let (on_long, long_line) = oneshot::channel();
         let output = BoundedLines::new(output, LONGEST_LINE, on_long);
-        let transport = ServerTransport::new(output, input);
+        Self::open(StdioTransport::new(output, input), long_line).await
+    }
+
+    /// Opens a session with a server at an address.
+    ///
+    /// # Errors
+    /// Returns an error if the address cannot be reached, refuses the request, or is not that of an
+    /// MCP server.
+    pub async fn over_http(server: &ServerUrl) -> Result<Self, OpenError> {
+        // Over HTTP the client bounds each message itself.
+        let (_, no_lines) = oneshot::channel();
+        let transport = server.transport().map_err(OpenError::Http)?;
+        Self::open(transport, no_lines).await
+    }
+
+    /// Opens a session with the newest version of the protocol that both sides know.
+    async fn open<T, E, A>(
+        transport: T,
+        mut long_line: oneshot::Receiver<()>,
+    ) -> Result<Self, OpenError>
+    where
+        T: IntoTransport<RoleClient, E, A>,
+        E: Error + Send + Sync + 'static,
+    {
         let requests = ServerRequests::default();
         let (progress, tools_changed) = (requests.progress.clone(), requests.tools_changed.clone());
         let lifecycle = ClientLifecycleMode::Auto {
@@ -86,6 +113,8 @@ impl Session {
                 OpenError::Ended(SessionEnd::LongLine)
             } else if matches!(error, ClientInitializeError::ConnectionClosed(_)) {
                 OpenError::Ended(SessionEnd::Closed)
+            } else if let Some(failure) = HttpFailure::find(opening_error(&error)) {
+                OpenError::Http(failure.why)
             } else {
                 OpenError::NotMcp(error.to_string())
             }
@@ -117,6 +146,18 @@ impl Session {
     pub async fn close(self) {
         self.close.cancel();
         let _not_in_time = timeout(CLOSING, self.ended).await;
+    }
+}
+
+/// Returns the error that says why a session could not be opened. If the server knows no
+/// `server/discover`, this is the one of `initialize`.
+fn opening_error(error: &ClientInitializeError) -> &(dyn Error + 'static) {
+    if let ClientInitializeError::LegacyFallbackFailed { fallback, .. } = error {
+        opening_error(fallback)
+    } else if let ClientInitializeError::TransportError { error, .. } = error {
+        &*error.error
+    } else {
+        error
     }
 }
 

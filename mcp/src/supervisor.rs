@@ -1,5 +1,5 @@
-//! Keeps a server running. It starts the server, reads what it offers, and starts it again with
-//! growing pauses when it ends.
+//! Keeps a server in use. It connects to the server, reads what it offers, and connects again with
+//! growing pauses when the server is gone.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,14 +7,16 @@ use planck_toolbox::Launcher;
 use rmcp::service::{Peer, RoleClient};
 use tokio::{
     sync::watch,
+    task::spawn_blocking,
     time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    bridge::Report,
-    connection::{Connection, LiveServer, ServerCommand},
+    connection::{Connection, LiveServer},
     offer::Offer,
+    pins::PinnedTools,
+    server::{Report, ServerOptions},
     session,
 };
 
@@ -25,83 +27,93 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long a server must have run for the pauses to begin from the first one again.
 const STEADY: Duration = Duration::from_secs(60);
 
-/// The number of starts that may fail before one has succeeded. The first start of a package may
-/// have to fetch it, which takes longer than the second.
-const FIRST_STARTS: u32 = 3;
+/// How often a server at an address is looked at, because nothing else tells that it is gone or that
+/// its tools have changed.
+const LOOKING: Duration = Duration::from_secs(60);
 
 /// Whether a server takes calls.
 #[derive(Debug, Clone)]
 pub enum Link {
+    /// The server is being started, and calls wait for it.
+    Starting,
     Up(Arc<LiveServer>),
-    /// The server is not running, for this reason.
-    Away(String),
+    /// The server cannot be used now.
+    Away {
+        why: String,
+        /// The number of starts that failed since the server was last in use.
+        failed_starts: u32,
+    },
 }
 
-/// How to start a server.
+/// What keeps a server in use.
 pub struct Supervisor {
     pub launcher: Launcher,
-    pub command: ServerCommand,
-    pub start_within: Duration,
-    pub trusts_hints: bool,
+    pub options: ServerOptions,
     pub report: Report,
 }
 
-/// What the supervisor tells the rest of the bridge.
+/// What the supervisor tells about the server.
 #[derive(Debug)]
 pub struct News {
     pub link: watch::Sender<Link>,
     /// The latest offer. It stays while the server is away.
-    pub offer: watch::Sender<Option<Offer>>,
+    pub offer: watch::Sender<Option<Arc<Offer>>>,
 }
 
 impl Supervisor {
-    /// Keeps the server running until `stop` is cancelled.
-    ///
-    /// # Errors
-    /// Returns the reason if the server could not be started once.
-    pub async fn run(self, news: News, stop: CancellationToken) -> Result<(), String> {
-        let (mut pause, mut failures) = (FIRST_PAUSE, 0);
+    /// Keeps the server in use until `stop` is cancelled.
+    pub async fn run(self, news: News, stop: CancellationToken) {
+        self.offer_what_is_known(&news).await;
+        let (mut pause, mut failed_starts) = (FIRST_PAUSE, 0);
         loop {
             let began = Instant::now();
+            news.link.send_replace(Link::Starting);
             let why = tokio::select! {
                 started = self.start() => match started {
                     Ok(server) => {
-                        failures = FIRST_STARTS;
+                        failed_starts = 0;
                         let Some(why) = self.attend(server, &news, &stop).await else {
-                            return Ok(());
+                            return;
                         };
                         why
                     }
                     Err(why) => {
-                        failures += 1;
-                        if failures == FIRST_STARTS {
-                            return Err(why);
-                        }
+                        failed_starts += 1;
                         why
                     }
                 },
-                () = stop.cancelled() => return Ok(()),
+                () = stop.cancelled() => return,
             };
             if began.elapsed() > STEADY {
                 pause = FIRST_PAUSE;
             }
-            (self.report)(&format!("{why}; it is started again in {pause:?}"));
-            news.link.send_replace(Link::Away(why));
+            (self.report)(&format!("{why}; it is tried again in {pause:?}"));
+            news.link.send_replace(Link::Away { why, failed_starts });
             tokio::select! {
                 () = sleep(pause) => pause = (2 * pause).min(LONGEST_PAUSE),
-                () = stop.cancelled() => return Ok(()),
+                () = stop.cancelled() => return,
             }
         }
     }
 
+    /// Offers the tools that were allowed before, so that agents have them before the server has
+    /// started.
+    async fn offer_what_is_known(&self, news: &News) {
+        if let Ok(Some(pinned)) = self.pinned().await {
+            let PinnedTools { version, tools } = pinned;
+            let offer = Offer::of(&version, tools, &self.options.rules, None);
+            news.offer.send_replace(Some(Arc::new(offer)));
+        }
+    }
+
     async fn start(&self) -> Result<(Connection, Offer), String> {
-        let server = Connection::open(
-            &self.launcher,
-            &self.command,
-            self.start_within,
-            &self.report,
-        )
-        .await?;
+        let ServerOptions {
+            transport,
+            start_within,
+            ..
+        } = &self.options;
+        let server =
+            Connection::open(&self.launcher, transport, *start_within, &self.report).await?;
         match self.read_offer(&server.live.peer).await {
             Ok(offer) => Ok((server, offer)),
             Err(why) => {
@@ -113,14 +125,43 @@ impl Supervisor {
 
     async fn read_offer(&self, server: &Peer<RoleClient>) -> Result<Offer, String> {
         let (tools, warning) = session::tools(server).await?;
-        let (offer, left_out) = Offer::of(&session::version(server), tools, self.trusts_hints);
-        for line in warning.iter().chain(&left_out) {
-            (self.report)(line);
+        let version = session::version(server);
+        let pinned = self.pinned().await?;
+        let mut offer = Offer::of(
+            &version,
+            tools.clone(),
+            &self.options.rules,
+            pinned.as_ref(),
+        );
+        if pinned.is_none() {
+            offer.left_out.extend(self.pin(version, tools).await.err());
         }
+        offer.left_out.extend(warning);
         match offer.tools.is_empty() {
-            true => Err("it offers no tool that an agent can have".into()),
+            true => Err(match offer.left_out.first() {
+                Some(first) => format!("it offers no tool that an agent can have: {first}"),
+                None => "it offers no tools".into(),
+            }),
             false => Ok(offer),
         }
+    }
+
+    async fn pinned(&self) -> Result<Option<PinnedTools>, String> {
+        let Some(pins) = self.options.pins.clone() else {
+            return Ok(None);
+        };
+        let read = spawn_blocking(move || pins.read()).await;
+        read.map_err(|panic| panic.to_string())?
+    }
+
+    /// Allows the tools of a server that is used for the first time: its user has just configured it.
+    async fn pin(&self, version: String, tools: Vec<rmcp::model::Tool>) -> Result<(), String> {
+        let Some(pins) = self.options.pins.clone() else {
+            return Ok(());
+        };
+        let pinned = PinnedTools { version, tools };
+        let written = spawn_blocking(move || pins.write(&pinned)).await;
+        written.map_err(|panic| panic.to_string())?
     }
 
     /// Publishes the server's offer, now and when it changes. Returns why the server is gone, or
@@ -131,26 +172,41 @@ impl Supervisor {
         news: &News,
         stop: &CancellationToken,
     ) -> Option<String> {
-        news.offer.send_replace(Some(offer));
+        self.publish(offer, news);
         news.link.send_replace(Link::Up(server.live.clone()));
-        let (live, changed) = (server.live.clone(), server.tools_changed());
+        let (live, is_remote) = (server.live.clone(), server.is_remote());
         let why = {
             let mut ended = std::pin::pin!(server.ended());
             loop {
                 tokio::select! {
                     why = &mut ended => break Some(why),
                     () = stop.cancelled() => break None,
-                    () = changed.notified() => match self.read_offer(&live.peer).await {
-                        Ok(offer) => drop(news.offer.send_replace(Some(offer))),
-                        Err(why) => (self.report)(&why),
-                    },
+                    () = live.look_again.notified() => (),
+                    () = sleep(LOOKING), if is_remote => (),
+                }
+                match self.read_offer(&live.peer).await {
+                    Ok(offer) => self.publish(offer, news),
+                    Err(why) if is_remote => break Some(why),
+                    Err(why) => (self.report)(&why),
                 }
             }
         };
         match &why {
-            Some(_) => server.kill().await,
-            None => server.close("the bridge ends").await,
+            Some(why) => server.kill(why).await,
+            None => server.close("the connection ends").await,
         }
         why
+    }
+
+    /// Publishes an offer if it is another one than the last.
+    fn publish(&self, offer: Offer, news: &News) {
+        let is_new = |known: &Option<Arc<Offer>>| known.as_deref() != Some(&offer);
+        if !is_new(&news.offer.borrow()) {
+            return;
+        }
+        for line in &offer.left_out {
+            (self.report)(line);
+        }
+        news.offer.send_replace(Some(Arc::new(offer)));
     }
 }

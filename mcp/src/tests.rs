@@ -11,9 +11,9 @@ use tokio::{
 };
 
 use crate::{
-    bridge::tool,
     connection::LiveServer,
     offer::{Offer, OfferedTool},
+    server::tool,
     session::{self, Session, SessionEnd},
     supervisor::Link,
 };
@@ -40,7 +40,7 @@ impl FakeServer {
     /// Opens a session with a server that speaks the older version of the protocol.
     async fn open() -> (Session, Self) {
         let (mut server, ours, input) = Self::new();
-        let (session, ()) = tokio::join!(Session::open(ours, input), server.greet());
+        let (session, ()) = tokio::join!(Session::over_streams(ours, input), server.greet());
         (session.unwrap(), server)
     }
 
@@ -91,14 +91,11 @@ fn offered(name: &str, effect: ToolEffect) -> OfferedTool {
 fn sidecar(effect: ToolEffect, link: Link) -> Harness {
     let (_, links) = watch::channel(link);
     let sidecar = Sidecar::new("fake", "1.0.0").unwrap();
-    Harness::of(sidecar.tool(tool(&offered("slow", effect), &links)))
+    Harness::of(sidecar.tool(tool(&offered("slow", effect), &links, None)))
 }
 
 fn up(session: &Session) -> (Arc<LiveServer>, Link) {
-    let server = Arc::new(LiveServer::new(
-        session.peer.clone(),
-        session.progress.clone(),
-    ));
+    let server = Arc::new(LiveServer::new(session));
     (server.clone(), Link::Up(server))
 }
 
@@ -255,13 +252,34 @@ async fn a_lost_server_ends_its_calls_at_once_by_their_effect() {
 async fn a_call_while_the_server_is_away_is_refused_at_once() {
     let harness = sidecar(
         ToolEffect::Mutating,
-        Link::Away("it ended: exit status 1".into()),
+        Link::Away {
+            why: "it ended: exit status 1".into(),
+            failed_starts: 1,
+        },
     );
     let said = harness.call("slow", "{}").await.unwrap_err();
     assert!(
         said.contains("nothing was done") && said.contains("exit status 1"),
         "{said}"
     );
+}
+
+#[tokio::test]
+async fn a_call_waits_for_a_server_that_is_being_started() {
+    let (link, links) = watch::channel(Link::Starting);
+    let fake = Sidecar::new("fake", "1.0.0").unwrap();
+    let slow = tool(&offered("slow", ToolEffect::Mutating), &links, None);
+    let harness = Harness::of(fake.tool(slow));
+    let starting = async {
+        let (session, mut server) = FakeServer::open().await;
+        link.send_replace(up(&session).1);
+        let call = server.next("tools/call").await;
+        let content = json!([{"type": "text", "text": "ready"}]);
+        server.answer(&call, json!({"content": content})).await;
+        session
+    };
+    let (said, _session) = tokio::join!(harness.call("slow", "{}"), starting);
+    assert_eq!(said, Ok("ready".into()));
 }
 
 #[tokio::test]
@@ -300,7 +318,7 @@ async fn a_server_that_needs_long_to_start_is_understood() {
         server.answer(&initialize, info).await;
         server.next("notifications/initialized").await;
     };
-    let (session, ()) = tokio::join!(Session::open(ours, input), slow);
+    let (session, ()) = tokio::join!(Session::over_streams(ours, input), slow);
     assert_eq!(session::version(&session.unwrap().peer), "1.2.3");
 }
 
@@ -319,6 +337,7 @@ fn an_offer_is_compared_by_all_that_agents_see() {
     let offer = |effect| Offer {
         version: "1.0.0".into(),
         tools: vec![offered("t", effect)],
+        left_out: Vec::new(),
     };
     assert_ne!(offer(ToolEffect::Pure), offer(ToolEffect::Mutating));
 }

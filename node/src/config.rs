@@ -21,14 +21,15 @@ use values::{
     ConfigProblem, GivenValues, KeyDescription, KeyPath, Raw, ValueContext, Values, nearest,
 };
 
-pub use environment::may_be_secret;
+pub use environment::{is_secret_name, may_be_secret};
 pub use planck_providers::secret::Secret;
 pub use section::{
-    AnswerLimits, Cluster, Config, InboxLimits, ModelEntry, PlainTool, Prices, Provider, Telemetry,
+    AnswerLimits, Cluster, Config, InboxLimits, McpServer, ModelEntry, PlainTool, Prices, Provider,
+    Telemetry,
 };
 pub use setting::{
-    ConfiguredUrl, KeyChoice, KeyEntry, LogFormat, Network, Period, ProjectPlace, Sandbox, Size,
-    StoreKind, Synchronous, Unsandboxed,
+    ConfiguredUrl, HeaderText, KeyChoice, KeyEntry, LogFormat, NamedSettings, Network, Period,
+    ProjectPlace, Sandbox, ServerSandbox, Size, StoreKind, Synchronous, Unsandboxed,
 };
 pub use values::{Problems, ValueOrigin, WrittenKeys, written};
 

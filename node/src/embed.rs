@@ -3,25 +3,21 @@
 mod builder;
 mod scripted;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use async_trait::async_trait;
 use planck_client::{AnswerError, Client, ClientError, Follow};
 use planck_common::{
     AgentId, NodeId, SessionId,
     command::{Accepted, Outcome, Prompt, Start, Started},
     spec::Member,
 };
-use planck_sidecar::local::{LocalCall, LocalTool};
-use planck_toolbox::{BadTool, CallProgress, Invocation, Tool, ToolOutcome};
+use planck_toolbox::BadTool;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 use tempfile::TempDir;
 
 use crate::{
     config::Problems,
-    model::ToolSpec,
     node::{self, RunningNode},
 };
 
@@ -413,65 +409,5 @@ impl Session {
     /// Returns the same errors as [`Client::follow`].
     pub async fn events(&self) -> Result<Follow, ClientError> {
         self.client.follow(self.id(), 1).await
-    }
-}
-
-/// A tool of the program, as an entry in the runtime's catalogue.
-struct ProgramTool {
-    spec: ToolSpec,
-    tool: LocalTool,
-}
-
-impl ProgramTool {
-    fn new(tool: planck_sidecar::Tool) -> Result<Self, BadTool> {
-        let tool = LocalTool::new(tool);
-        let parameters =
-            RawValue::from_string(tool.parameters().to_owned()).map_err(|why| BadTool::Schema {
-                name: tool.name().to_owned(),
-                why: why.to_string(),
-            })?;
-        let spec = ToolSpec {
-            name: tool.name().to_owned(),
-            description: tool.description().to_owned(),
-            parameters: parameters.into(),
-            effect: tool.effect(),
-            sidecar: None,
-            wait: None,
-        };
-        Ok(Self { spec, tool })
-    }
-}
-
-#[async_trait]
-impl Tool for ProgramTool {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn timeout(&self, _: Duration) -> Option<Duration> {
-        // The tool has its own timeout, which starts again with each progress report.
-        None
-    }
-
-    async fn run(&self, call: Invocation) -> ToolOutcome {
-        let report = Arc::clone(&call.progress);
-        let cancel = call.cancel.clone();
-        let call = LocalCall {
-            call_id: call.call_id,
-            agent_id: call.agent_id,
-            session_id: call.session_id,
-            team_id: call.team_id,
-            epoch: call.epoch,
-            args: call.args,
-            cancel: call.cancel,
-        };
-        let result = self.tool.run(call, |message, percent| {
-            report(CallProgress { message, percent })
-        });
-        match result.await {
-            Ok(text) => ToolOutcome::ok(text),
-            Err(_) if cancel.is_cancelled() => ToolOutcome::stopped(""),
-            Err(why) => ToolOutcome::error(why),
-        }
     }
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod assemble;
 mod cluster_handle;
+pub mod mcp;
 
 use std::{
     panic::AssertUnwindSafe,
@@ -13,6 +14,7 @@ use std::{
 use async_trait::async_trait;
 use cluster_handle::ClusterHandle;
 use futures_util::FutureExt as _;
+use mcp::McpServers;
 use planck_common::{AgentId, InputId, NodeId, SessionId};
 use planck_telemetry::vitals::{Gauges, Vitals};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -43,6 +45,7 @@ const RESTART: Duration = Duration::from_secs(1);
 pub struct Node {
     services: Arc<Services>,
     cluster: ClusterHandle,
+    mcp: McpServers,
     tools_have_network: bool,
     stop: CancellationToken,
 }
@@ -80,6 +83,7 @@ impl Node {
                 .tasks
                 .spawn(restarted("the search for sidecars", looking));
         }
+        self.keep_mcp_servers();
         let vitals = Arc::downgrade(&self);
         planck_telemetry::vitals::register(vitals);
         let info = services.placement.local().info();
@@ -91,16 +95,28 @@ impl Node {
     }
 
     async fn keep_looking_for_sidecars(self: Arc<Self>) {
-        let changed = || {
-            let host = self.services.handles.host.clone();
-            self.services
-                .handles
-                .tasks
-                .spawn(async move { host.tools_changed().await });
-        };
+        let sidecars = &self.services.sidecars;
         self.stop
-            .run_until_cancelled(self.services.sidecars.keep_looking(changed))
+            .run_until_cancelled(sidecars.keep_looking(self.tools_changed()))
             .await;
+    }
+
+    fn keep_mcp_servers(&self) {
+        let (handles, sidecars) = (&self.services.handles, &self.services.sidecars);
+        let changed = self.tools_changed();
+        for task in self.mcp.keep_in_use(sidecars, changed, &self.stop) {
+            handles.tasks.spawn(task);
+        }
+    }
+
+    /// Returns what tells the agents of this node that the tools of sidecars have changed.
+    fn tools_changed(&self) -> impl Fn() + Send + Sync + Clone + use<> {
+        let handles = &self.services.handles;
+        let (host, tasks) = (handles.host.clone(), handles.tasks.clone());
+        move || {
+            let host = host.clone();
+            tasks.spawn(async move { host.tools_changed().await });
+        }
     }
 
     pub fn id(&self) -> &NodeId {

@@ -8,6 +8,9 @@ mod compactor;
 mod known;
 mod tool;
 
+mod in_process;
+mod own;
+
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 
@@ -18,20 +21,26 @@ use std::{
 };
 
 use planck_common::{SidecarId, command::SidecarRow, subject::Prefix};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 pub use self::tool::{RemoteTool, call_tool, plain_tools};
 pub use discovery::DefaultTimeouts;
+pub use in_process::InProcessTool;
+pub use own::OwnSidecar;
 
-use self::{directory::Directory, known::KnownSidecars};
+use self::{directory::Directory, known::KnownSidecars, own::OwnSidecars};
 use crate::bus::Bus;
-use directory::assign_names;
+use directory::{NamedTool, assign_names};
 use discovery::SidecarOffer;
 use planck_toolbox::{Tool, ToolCatalogue};
 
 /// The maximum time to wait for the first search for sidecars. An agent waits if it may need a tool
 /// or a compactor of a sidecar.
 const FIRST_LOOK: Duration = Duration::from_secs(3);
+
+/// The maximum time to wait for the first offers of the node's own sidecars. It is longer, because
+/// the node's user wants exactly these, and one that was used before needs no wait.
+const FIRST_START: Duration = Duration::from_secs(30);
 
 /// The sidecars of a node. Clones share them.
 #[derive(Clone)]
@@ -42,6 +51,7 @@ struct SidecarsInner {
     catalogue: ToolCatalogue,
     settings: SidecarSettings,
     known: Arc<KnownSidecars>,
+    own: OwnSidecars,
     shown: Mutex<PublishedOffers>,
     /// Compactors that did not answer in time, each with the time until which it is not asked.
     resting: Mutex<HashMap<String, Instant>>,
@@ -54,6 +64,8 @@ pub struct SidecarSettings {
     /// The names of the sidecars that the node uses. `None` allows all of them.
     pub allow: Option<Vec<String>>,
     pub patience: DefaultTimeouts,
+    /// The names of the node's own sidecars.
+    pub own: Vec<SidecarId>,
 }
 
 /// The offers that are in the catalogue, and the warnings that are not logged again while the
@@ -67,19 +79,35 @@ struct PublishedOffers {
 impl Sidecars {
     pub fn new(bus: Arc<dyn Bus>, catalogue: ToolCatalogue, settings: SidecarSettings) -> Self {
         let directory = Directory::allowing(settings.allow.clone());
+        let own = OwnSidecars::new(settings.own.clone());
         let (shown, resting) = Default::default();
         Self(Arc::new(SidecarsInner {
             bus,
             catalogue,
             settings,
             known: Arc::new(KnownSidecars::new(directory)),
+            own,
             shown,
             resting,
         }))
     }
 
     pub fn rows(&self) -> Vec<SidecarRow> {
-        self.directory().rows()
+        let own = self.0.own.known();
+        let mut rows = self.directory().rows();
+        rows.retain(|row| !own.keys().any(|name| row.name == name.as_str()));
+        rows.extend(own.iter().map(|(name, own)| own.row(name)));
+        rows.sort_by(|one, other| one.name.cmp(&other.name));
+        rows
+    }
+
+    /// Sets what a sidecar of the node itself offers. It hides sidecars of the same name that are
+    /// found over NATS. Returns whether the offered tools have changed.
+    pub fn set_own(&self, name: SidecarId, sidecar: OwnSidecar) -> bool {
+        self.0.own.set(name, sidecar);
+        let is_new = self.show();
+        self.0.own.tell();
+        is_new
     }
 
     /// Records that no search is made, because no other process is on the bus.
@@ -87,26 +115,43 @@ impl Sidecars {
         self.0.known.has_looked();
     }
 
-    /// Waits until the first search has ended, but at most [`FIRST_LOOK`].
+    /// Waits until the first search has ended, but at most [`FIRST_LOOK`], and until the node's own
+    /// sidecars have started, but at most [`FIRST_START`].
     pub async fn looked(&self) {
-        let _as_it_is = tokio::time::timeout(FIRST_LOOK, self.0.known.looked()).await;
+        let _as_it_is = tokio::join!(
+            timeout(FIRST_LOOK, self.0.known.looked()),
+            timeout(FIRST_START, self.0.own.all_known())
+        );
     }
 
     /// Updates the catalogue with the current offers, and logs new warnings. Returns whether the
     /// offers have changed.
     fn show(&self) -> bool {
-        let (offers, faults) = {
+        let (mut offers, faults) = {
             let directory = self.directory();
             (directory.offers(), directory.faults().collect::<Vec<_>>())
         };
+        let own = self.0.own.known();
+        let prefix = &self.0.settings.prefix;
+        let of_own = own
+            .iter()
+            .map(|(name, own)| (name.clone(), own.offers(name, prefix)));
+        offers.extend(of_own);
         let mut shown = lock(&self.0.shown);
         let is_new = shown.offers != offers;
         let mut warnings = faults;
         if is_new {
             let assigned = assign_names(&offers, |name| self.0.catalogue.is_own(name));
-            let tool = |named| {
-                let (bus, known) = (Arc::clone(&self.0.bus), Arc::clone(&self.0.known));
-                Some(Arc::new(RemoteTool::of(named, bus, known)?) as Arc<dyn Tool>)
+            let tool = |named: &NamedTool| match own.get(&named.sidecar) {
+                Some(own) => {
+                    let tool = own.tool(&named.offer.name)?;
+                    let tool = tool.of_sidecar(&named.name, &named.sidecar);
+                    Some(Arc::new(tool) as Arc<dyn Tool>)
+                }
+                None => {
+                    let (bus, known) = (Arc::clone(&self.0.bus), Arc::clone(&self.0.known));
+                    Some(Arc::new(RemoteTool::of(named, bus, known)?) as Arc<dyn Tool>)
+                }
             };
             let tools = assigned
                 .tools

@@ -171,7 +171,10 @@ fn resource_of(options: &TelemetryOptions) -> Resource {
 fn subscriber(
     options: &TelemetryOptions,
 ) -> Result<(impl Subscriber + Send + Sync + use<>, Telemetry), TelemetryError> {
-    let filter = EnvFilter::try_new(&options.log).map_err(|error| TelemetryError::Filter {
+    // The crate logs addresses, whose query may have a key. What goes wrong with an MCP server is logged
+    // by `planck`.
+    let filter = format!("rmcp=off,{}", options.log);
+    let filter = EnvFilter::try_new(filter).map_err(|error| TelemetryError::Filter {
         filter: options.log.clone(),
         reason: error.to_string(),
     })?;

@@ -110,10 +110,10 @@ pub enum SandboxRefused {
 }
 
 /// A command that is ready to start inside its sandbox.
-pub(super) struct Sandboxed {
+pub struct Sandboxed {
     pub launch: Launch,
     /// The folder for the command's temporary files. It is removed when this field is dropped.
-    pub _scratch: Option<Scratch>,
+    _scratch: Option<Scratch>,
 }
 
 impl Sandbox {
@@ -246,7 +246,7 @@ impl Sandbox {
 
     /// Prepares a command to run in the sandbox. The command may read `readable` in addition to the
     /// files that every command may read.
-    pub(super) fn wrap(
+    pub fn wrap(
         &self,
         launch: Launch,
         workspace: &Workspace,
@@ -400,7 +400,7 @@ const PREFIX: &str = "planck-tool-";
 
 /// A private folder. Dropping this value removes the folder with its contents.
 #[derive(Debug)]
-pub(super) struct Scratch {
+struct Scratch {
     folder: TempDir,
     /// The path of the folder. It contains no links.
     path: PathBuf,

@@ -325,3 +325,32 @@ mod tests {
         }
     }
 }
+
+/// Starts each MCP server of the configuration once, and lists its tools.
+pub async fn mcp(config: &Config) -> Vec<DoctorFinding> {
+    let looking = config.mcp.0.keys().map(|name| async move {
+        let silent = Arc::new(|_: &str| ());
+        match node::mcp::look(config, name, silent).await {
+            Ok(looked) if looked.is_as_allowed() => {
+                let count = looked.offer.tools.len();
+                let what = format!(
+                    "{name}: {} of version {}",
+                    counted(count, "tool"),
+                    looked.listed.version
+                );
+                DoctorFinding::good("mcp", what)
+            }
+            Ok(_) => DoctorFinding::note(
+                "mcp",
+                format!("{name}: its tools have changed since they were allowed"),
+                format!("`planck mcp allow {name}` shows and allows them"),
+            ),
+            Err(why) => DoctorFinding::bad(
+                "mcp",
+                format!("{name}: {why}"),
+                format!("correct `[mcp.{name}]`, or take it out"),
+            ),
+        }
+    });
+    futures_util::future::join_all(looking).await
+}

@@ -60,6 +60,12 @@ fn is_read_by_libraries(name: &str) -> bool {
         || prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
+/// Returns whether the name of a variable or of a header says that its value is a secret.
+pub fn is_secret_name(name: &str) -> bool {
+    name.split(['_', '-'])
+        .any(|word| SECRET_WORDS.contains(&word.to_ascii_uppercase().as_str()))
+}
+
 /// Returns whether a variable may hold a secret. It may if it sets a key whose kind is a secret or an
 /// address. It also may if its name or its value looks like a secret, unless libraries read the
 /// variable from the environment. The value is examined too, because a configuration may refer to any
@@ -80,10 +86,8 @@ pub fn may_be_secret(name: &str, text: &str, keys: &[KeyDescription]) -> bool {
     if ours.as_ref().is_some_and(holds) {
         return true;
     }
-    let names_one = name
-        .split('_')
-        .any(|word| SECRET_WORDS.contains(&word.to_ascii_uppercase().as_str()));
-    !is_read_by_libraries(name) && (names_one || has_password(text) || is_like_a_token(text))
+    !is_read_by_libraries(name)
+        && (is_secret_name(name) || has_password(text) || is_like_a_token(text))
 }
 
 /// Returns whether a text looks like `scheme://user:password@host`.

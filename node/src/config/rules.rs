@@ -1,7 +1,8 @@
 //! The rules that the types of values cannot express: ranges, and relations between several values.
 
 use planck_cluster::ClusterTimes;
-use planck_common::{inbox::InboxPrefix, subject::Prefix};
+use planck_common::{event::ToolEffect, inbox::InboxPrefix, subject::Prefix};
+use planck_mcp::ServerUrl;
 use planck_toolbox::toolchain::{TOOLCHAINS, Toolchain};
 
 use super::{
@@ -29,6 +30,7 @@ pub fn check(config: &Config, values: &mut Values) {
     providers(config, values);
     models(config, values);
     sidecars(config, values);
+    mcp(config, values);
     toolchains(config, values);
     permissions(config, values);
     times(&config.cluster, values);
@@ -304,7 +306,7 @@ fn sidecars(config: &Config, values: &mut Values) {
         if tool.subject.is_empty() {
             values.refuse(at("subject"), "no subject", "write the subject to ask");
         }
-        if planck_common::event::ToolEffect::find(&tool.effect).is_none() {
+        if ToolEffect::find(&tool.effect).is_none() {
             values.refuse(
                 at("effect"),
                 format!("unknown effect `{}`", tool.effect),
@@ -318,6 +320,46 @@ fn sidecars(config: &Config, values: &mut Values) {
                 "not a JSON Schema",
                 "write the schema of an object, as JSON in a text",
             );
+        }
+    }
+}
+
+fn mcp(config: &Config, values: &mut Values) {
+    for (name, server) in &config.mcp.0 {
+        let at = |word| KeyPath::of("mcp").then(name).then(word);
+        if !planck_common::id::is_id(name) {
+            values.refuse(
+                at("command"),
+                format!("`{name}` cannot name a sidecar"),
+                "use 1 to 64 of A-Z a-z 0-9 _ -",
+            );
+        }
+        match (server.command.is_empty(), &server.url) {
+            (true, None) => values.refuse(
+                at("command"),
+                "neither `command` nor `url` is set",
+                "write the program that starts the server, or the address of one",
+            ),
+            (false, Some(_)) => values.refuse(
+                at("url"),
+                "both `command` and `url` are set",
+                "take one of them out",
+            ),
+            (false, None) => (),
+            (true, Some(url)) => {
+                if let Err(why) = url.reveal().parse::<ServerUrl>() {
+                    values.refuse(at("url"), why, "write http://… or https://…");
+                }
+            }
+        }
+        for (tool, effect) in &server.effects.0 {
+            if ToolEffect::find(effect).is_none() {
+                values.refuse(
+                    at("effects").then(tool),
+                    format!("unknown effect `{effect}`"),
+                    "write pure, idempotent or mutating",
+                );
+            }
         }
     }
 }

@@ -51,7 +51,9 @@ pub use agents::{
     AnswerLimits, Compaction, InboxLimits, Limits, ModelEntry, Models, Permissions, Prices,
     Provider, Providers, Waits,
 };
-pub use node::{Cluster, Http, Nats, Node, PlainTool, Sidecars, Store, Telemetry, Tools};
+pub use node::{
+    Cluster, Http, McpServer, Nats, Node, PlainTool, Sidecars, Store, Telemetry, Tools,
+};
 
 use super::{
     setting::{Field, NamedSettings},
@@ -90,6 +92,8 @@ section! {
         skills: Dirs = Dirs::planck("skills");
         /// The sidecars.
         sidecars: Sidecars = Sidecars::default();
+        /// The MCP servers of this node.
+        mcp: NamedSettings<McpServer> = NamedSettings::default();
         /// Failure detection in the cluster.
         cluster: Cluster = Cluster::default();
         /// The HTTP front.

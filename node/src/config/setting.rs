@@ -369,6 +369,15 @@ choices! {
         /// Tool processes may open IP sockets to any address.
         On = "on",
     }
+    /// Whether the process of an MCP server is confined to its folder.
+    ServerSandbox {
+        /// It is confined like the process of a tool that has no network.
+        On = "on",
+        /// It is confined, and may open IP sockets to any address.
+        Network = "network",
+        /// It may do everything that the node's user may do.
+        Off = "off",
+    }
     /// Whether a model can ask a person to let one command run outside of the sandbox.
     Unsandboxed {
         Off = "off",

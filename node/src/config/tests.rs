@@ -441,7 +441,7 @@ fn an_endpoint_may_have_any_name() {
         .headers
         .0
         .iter()
-        .map(|(name, text)| (name.as_str(), text.0.reveal()))
+        .map(|(name, text)| (name.as_str(), text.value.reveal()))
         .collect();
     assert_eq!(
         headers,

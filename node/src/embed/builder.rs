@@ -5,11 +5,12 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 use planck_common::id::is_id;
 use tempfile::TempDir;
 
-use super::{ProgramTool, Runtime, RuntimeError, ScriptedModel, scripted::ScriptedProvider};
+use super::{Runtime, RuntimeError, ScriptedModel, scripted::ScriptedProvider};
 use crate::{
     client::Client,
     config::{self, Config, Sources},
     node::{self, Additions},
+    sidecar::InProcessTool,
 };
 use planck_toolbox::Tool;
 
@@ -165,7 +166,7 @@ impl RuntimeBuilder {
         settings.extend(self.settings);
         let config = config(settings, &name, root)?;
         let tools = self.tools.into_iter().map(|tool| {
-            let tool: Arc<dyn Tool> = Arc::new(ProgramTool::new(tool)?);
+            let tool: Arc<dyn Tool> = Arc::new(InProcessTool::new(tool)?);
             Ok::<_, RuntimeError>(tool)
         });
         let additions = Additions {

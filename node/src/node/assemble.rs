@@ -30,7 +30,7 @@ use planck_toolbox::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tools::NodeTools;
 
-use super::{ClusterHandle, Joining, Node, NodeNotifier, RunningNode};
+use super::{ClusterHandle, Joining, Node, NodeNotifier, RunningNode, mcp::McpServers};
 use crate::{
     actor::{ActivityCounts, ActorContext, Host, Toolboxes, runtimes::Runtimes, saving::Queues},
     agent,
@@ -42,7 +42,7 @@ use crate::{
     peers::Peers,
     services::{Services, ServicesSettings},
     sessions::SessionsLimits,
-    sidecar::Sidecars,
+    sidecar::{SidecarSettings, Sidecars},
     takeover::TakeoverSettings,
     team::{KnownModels, TeamContext, TeamLibrary},
     team_tools,
@@ -51,7 +51,7 @@ use crate::{
 
 pub use models::{ModelTrial, try_out as try_models};
 pub use store::{StoreTrial, look, sqlite as sqlite_options, take_answers, try_out as try_store};
-pub use tools::{Inventory, sandbox};
+pub use tools::{Inventory, limits, sandbox, sandbox_with};
 
 /// Why a node could not be built, and how the user can correct that.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +91,7 @@ pub(crate) struct NodeParts {
     pub(crate) runtimes: Runtimes,
     /// The parts for joining the cluster, or `None` if the node works without a cluster.
     pub(crate) joining: Option<Joining>,
+    pub(crate) mcp: McpServers,
     /// Whether the processes of tools have the network.
     pub(crate) tools_have_network: bool,
 }
@@ -169,7 +170,10 @@ async fn assemble(
     let sidecars = Sidecars::new(
         Arc::clone(&bus),
         tools.catalogue.clone(),
-        tools::sidecars(config)?,
+        SidecarSettings {
+            own: tools.mcp.names(),
+            ..tools::sidecars(config)?
+        },
     );
     let parts = NodeParts {
         library: library(config, &tools.skills, &models, tools.clashes),
@@ -180,6 +184,7 @@ async fn assemble(
             skills: tools.skills,
             sidecars,
         },
+        mcp: tools.mcp,
         tools_have_network: tools.have_network,
         id,
         store,
@@ -245,6 +250,7 @@ pub(crate) fn build(config: &Config, parts: NodeParts) -> Arc<Node> {
     Arc::new(Node {
         services,
         cluster: ClusterHandle::new(joining),
+        mcp: parts.mcp,
         tools_have_network: parts.tools_have_network,
         stop: CancellationToken::new(),
     })
@@ -275,6 +281,7 @@ fn library(config: &Config, skills: &Skills, models: &Llm, clashes: Vec<NameClas
     let mut known = KnownModels::of(config);
     known.default = known.default.or_else(|| models::default(config, models));
     known.addresses = Some(models::addresses(config));
+    let servers = config.mcp.0.keys().map(|name| format!("{name}__*"));
     let context = TeamContext {
         source: String::new(),
         models: known,
@@ -283,6 +290,7 @@ fn library(config: &Config, skills: &Skills, models: &Llm, clashes: Vec<NameClas
         user_md: None,
         agents_md: None,
         clashes: clashes.into(),
+        servers: servers.collect(),
         skills: skills
             .iter()
             .map(|skill| (skill.name.clone(), skill.entry()))

@@ -248,6 +248,7 @@ fn row(name: &SidecarId, instances: &BTreeMap<String, SeenInstance>) -> SidecarR
         instances: u32::try_from(instances.len()).unwrap_or(u32::MAX),
         tools: names(tools),
         compactors: names(compactors),
+        problem: None,
     }
 }
 
@@ -267,7 +268,8 @@ pub struct ToolNames {
 }
 
 /// Assigns names to all tools. The qualified name `<sidecar>__<tool>` names exactly one tool. It is
-/// not assigned if it is too long or taken. A tool's own name selects the tool too, unless the node
+/// not assigned if it is too long or taken. `<sidecar>__*` selects all tools of a sidecar that have a
+/// qualified name. A tool's own name selects the tool too, unless the node
 /// has a tool of that name. If several sidecars offer a tool of that name, the name selects all of
 /// these tools under their qualified names. `is_taken` returns whether the node has a tool of a
 /// name.
@@ -284,6 +286,8 @@ pub fn assign_names(
         qualified.retain(|tool| assigned.has_room(&tool.name, &is_taken));
         for tool in &qualified {
             assigned.tools.insert(tool.name.clone(), vec![tool.clone()]);
+            let all = assigned.tools.entry(format!("{}__*", tool.sidecar));
+            all.or_default().push(tool.clone());
         }
         match owners.as_slice() {
             _ if is_taken(name) => {

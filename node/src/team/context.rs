@@ -17,7 +17,7 @@ use planck_providers::{Addresses, PRESETS, key_variables, keyless};
 use planck_toolbox::project::{NameClash, ProjectSource};
 
 use super::{
-    TeamTemplate, TemplateError, agents_file, find, list, load, resolve,
+    DEFAULT_TOOLS, TeamTemplate, TemplateError, agents_file, find, list, load, resolve,
     template::{Mistakes, did_you_mean},
 };
 use crate::config::{Config, ConfiguredUrl};
@@ -41,6 +41,8 @@ pub struct TeamContext {
     /// Tools and skills that exist both in a user's folder and in the project. Agents get neither
     /// of the two.
     pub clashes: Arc<[NameClash]>,
+    /// The names for all tools of each MCP server of the node. Members that name no tools get them.
+    pub servers: Arc<[String]>,
 }
 
 /// The models that members may name.
@@ -193,6 +195,12 @@ impl KnownModels {
 }
 
 impl TeamContext {
+    /// Returns the names of the tools of a member that names none.
+    pub fn default_tools(&self) -> impl Iterator<Item = &str> {
+        let of_servers = self.servers.iter().map(String::as_str);
+        DEFAULT_TOOLS.into_iter().chain(of_servers)
+    }
+
     /// Returns the clash of the tool or skill with this name, or `None` if the name is unique.
     pub fn clash(&self, kind: &str, name: &str) -> Option<&NameClash> {
         self.clashes

@@ -140,7 +140,7 @@ fn settle_member(
         .as_ref()
         .map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
     let tools = tools(
-        named.unwrap_or_else(|| DEFAULT_TOOLS.to_vec()),
+        named.unwrap_or_else(|| context.default_tools().collect()),
         several,
         !skills.is_empty(),
     );
@@ -415,7 +415,14 @@ pub fn divide<'a>(
     wanted
         .into_iter()
         .map(canonical)
-        .partition(|name| granted.iter().any(|known| known == name))
+        .partition(|name| granted.iter().any(|known| covers(known, name)))
+}
+
+/// Returns whether a granted name is this name, or that of all tools of its sidecar.
+fn covers(granted: &str, name: &str) -> bool {
+    let of_sidecar = granted.strip_suffix('*');
+    granted == name
+        || of_sidecar.is_some_and(|start| start.ends_with("__") && name.starts_with(start))
 }
 
 /// Returns the layers of an agent: those that it inherits, those of the node and of the request that

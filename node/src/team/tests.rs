@@ -33,6 +33,7 @@ fn context() -> TeamContext {
         user_md: None,
         agents_md: Some("Be kind.".into()),
         clashes: Default::default(),
+        servers: Default::default(),
         skills: BTreeMap::from([
             ("pdf".into(), "- pdf: reads PDFs".into()),
             ("sql".into(), "- sql: asks databases".into()),

@@ -12,8 +12,8 @@ use planck_cluster::ClusterTimes;
 use crate::config::{
     ProjectPlace, Secret,
     setting::{
-        ConfiguredUrl, KeyChoice, Listen, LogFormat, NamedSettings, Network, Period, Sandbox, Size,
-        StoreKind, Synchronous, Unsandboxed,
+        ConfiguredUrl, HeaderText, KeyChoice, Listen, LogFormat, NamedSettings, Network, Period,
+        Sandbox, ServerSandbox, Size, StoreKind, Synchronous, Unsandboxed,
     },
 };
 
@@ -288,6 +288,43 @@ section! {
         effect: String = "mutating".into();
         /// How long it may be silent. Unset: `sidecars.tool_timeout`.
         timeout: Option<Period> = None;
+    }
+}
+
+section! {
+    /// An MCP server of this node, by the name of the sidecar that it becomes. Its tools are called
+    /// `NAME__tool`, and `NAME__*` stands for all of them.
+    McpServer {
+        /// The program that the node starts, and its arguments. It speaks MCP on its standard input
+        /// and output.
+        command: Vec<String> = Vec::new();
+        /// The address of a server that speaks streamable HTTP, instead of `command`.
+        url: Option<ConfiguredUrl> = None;
+        /// A header for every request to `url`: text, `env:NAME` or `file:PATH`, which are read again
+        /// for each connection.
+        headers: NamedSettings<HeaderText> = NamedSettings::default();
+        /// The folder in which the program runs, and the only one that it may change in the sandbox.
+        dir: PathBuf = ".".into();
+        /// Variables of the node that the program gets in addition to `PATH`, `HOME`, `LANG` and
+        /// `TMPDIR`.
+        env: Vec<String> = Vec::new();
+        /// Whether the program is confined: to its folder and without a network (`on`), to its folder
+        /// (`network`), or not at all (`off`). It is never confined if `tools.sandbox` is `off`.
+        sandbox: ServerSandbox = ServerSandbox::On;
+        /// The tools of the server that agents can have, by the server's names. Unset: all of them.
+        allow: Option<Vec<String>> = None;
+        /// The tools of the server that agents cannot have.
+        deny: Vec<String> = Vec::new();
+        /// The effect of a second run of a tool, by the server's name: pure, idempotent or mutating.
+        /// Others are mutating.
+        effects: NamedSettings<String> = NamedSettings::default();
+        /// Whether the server is believed which of its other tools change nothing, or change nothing
+        /// when repeated.
+        trust_hints: bool = false;
+        /// How long a call may be silent. Unset: `sidecars.tool_timeout`.
+        timeout: Option<Period> = None;
+        /// How long the server may take to answer after it was started.
+        start_within: Period = Period::seconds(30);
     }
 }
 

@@ -23,11 +23,18 @@ fn shown_list<T: Serialize>(list: &[T]) -> String {
 
 /// The value of an HTTP header. It is never shown, because many headers contain keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeaderText(pub Secret);
+pub struct HeaderText {
+    pub value: Secret,
+    /// The text, or the reference from which the value can be read again.
+    pub source: Secret,
+}
 
 impl Default for HeaderText {
     fn default() -> Self {
-        Self(Secret::new(""))
+        Self {
+            value: Secret::new(""),
+            source: Secret::new(""),
+        }
     }
 }
 
@@ -41,12 +48,12 @@ impl Setting for HeaderText {
         let refers = ["env:", "file:"]
             .iter()
             .any(|start| written.starts_with(start));
-        let text = if refers {
+        let value = if refers {
             Secret::parse(raw, world)?
         } else {
             Secret::new(written)
         };
-        if text
+        if value
             .reveal()
             .bytes()
             .any(|byte| byte < b' ' || byte == 0x7f)
@@ -57,7 +64,14 @@ impl Setting for HeaderText {
                 remedy: "write it on one line".into(),
             });
         }
-        Ok(Self(text))
+        let source = match written.strip_prefix("file:") {
+            Some(path) => {
+                let path = PathBuf::parse(&Raw::Text(path.into()), world)?;
+                Secret::new(format!("file:{}", path.display()))
+            }
+            None => Secret::new(written),
+        };
+        Ok(Self { value, source })
     }
 
     fn show(&self) -> Option<String> {

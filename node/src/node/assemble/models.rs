@@ -143,7 +143,7 @@ fn provider(section: &Provider, trusted_urls: Vec<String>) -> ProviderOptions {
             .headers
             .0
             .iter()
-            .map(|(name, text)| (name.clone(), text.0.clone()))
+            .map(|(name, text)| (name.clone(), text.value.clone()))
             .collect(),
         api_version: section.api_version.clone(),
         route: Route {

@@ -74,6 +74,7 @@ pub(crate) fn simulated(config: &Config, own: SimulatedParts) -> Result<Arc<Node
             skills,
             sidecars,
         },
+        mcp: crate::node::mcp::McpServers::default(),
         tools_have_network: false,
         joining: Some(joining),
         id: own.id,

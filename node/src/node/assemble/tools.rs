@@ -18,6 +18,7 @@ use super::AssemblyError;
 use crate::{
     bus::Bus,
     config::{Config, Network, Sandbox as Wanted, Unsandboxed as UnsandboxedWanted},
+    node::mcp::{self, McpServers, ServerSandboxes},
     sidecar::{self, DefaultTimeouts},
     team,
 };
@@ -30,6 +31,7 @@ pub(super) struct NodeTools {
     pub(super) heartbeat: Option<ReaperHeartbeat>,
     /// The names that both the user and the project use for a tool or a skill.
     pub(super) clashes: Vec<NameClash>,
+    pub(super) mcp: McpServers,
     /// Whether the processes of tools have the network.
     pub(super) have_network: bool,
 }
@@ -37,19 +39,20 @@ pub(super) struct NodeTools {
 /// The control groups and the sandbox that this machine offers for processes.
 pub(super) struct Launching {
     groups: Option<Groups>,
-    sandbox: Sandbox,
+    sandboxes: ServerSandboxes,
 }
 
 /// Tries which control groups and which sandbox this machine offers.
 pub(super) async fn try_launching(config: &Config) -> Launching {
-    let (groups, sandbox) = tokio::join!(groups(config), sandbox(config));
-    Launching { groups, sandbox }
+    let sandboxes = ServerSandboxes::beside(config, sandbox(config));
+    let (groups, sandboxes) = tokio::join!(groups(config), sandboxes);
+    Launching { groups, sandboxes }
 }
 
 pub(super) fn build(
     config: &Config,
     bus: &Arc<dyn Bus>,
-    Launching { groups, sandbox }: Launching,
+    Launching { groups, sandboxes }: Launching,
     wall: Wall,
     is_attended: bool,
 ) -> Result<NodeTools, AssemblyError> {
@@ -58,7 +61,9 @@ pub(super) fn build(
     let heartbeat = heartbeat(config);
     let launcher = Launcher::of_this_binary(heartbeat.clone())
         .limited(limits(config))
-        .grouped(groups);
+        .grouped(groups.clone());
+    let mcp = McpServers::of(config, &mcp::launcher(config, groups), &sandboxes);
+    let sandbox = sandboxes.of_tools(config).clone();
     check(&sandbox)?;
     let wall = (!sandbox.is_off()).then_some(wall);
     let have_network = sandbox.has_network();
@@ -91,6 +96,7 @@ pub(super) fn build(
         skills,
         heartbeat,
         clashes,
+        mcp,
         have_network,
     })
 }
@@ -123,6 +129,7 @@ pub(super) fn embedded(
         skills,
         heartbeat: heartbeat(config),
         clashes: skill::clashes(&of_skills).cloned().collect(),
+        mcp: McpServers::default(),
         have_network: true,
     })
 }
@@ -152,6 +159,7 @@ pub(super) fn sidecars(config: &Config) -> Result<sidecar::SidecarSettings, Asse
             tool: config.sidecars.tool_timeout.0,
             ..DefaultTimeouts::default()
         },
+        own: Vec::new(),
     })
 }
 
@@ -202,13 +210,16 @@ fn folders(dirs: &[PathBuf]) -> Vec<PathBuf> {
 
 /// Chooses the sandbox for tool processes by trying which one works on this machine.
 pub async fn sandbox(config: &Config) -> Sandbox {
+    sandbox_with(config, config.tools.network == Network::On).await
+}
+
+pub async fn sandbox_with(config: &Config, network: bool) -> Sandbox {
     let section = &config.tools;
     let demand = match section.sandbox {
         Wanted::Auto => Demand::Available,
         Wanted::Required => Demand::Required,
         Wanted::Off => Demand::Off,
     };
-    let network = section.network == Network::On;
     // The names were checked when the configuration was read.
     let toolchains = section.toolchains.iter();
     let toolchains = toolchains.filter_map(|name| Toolchain::find(name));
@@ -286,7 +297,7 @@ async fn groups(config: &Config) -> Option<Groups> {
 }
 
 /// Returns the resource limits for the processes of one tool call.
-fn limits(config: &Config) -> CommandLimits {
+pub fn limits(config: &Config) -> CommandLimits {
     let limits = &config.tools.limits;
     CommandLimits {
         processes: limits.processes,

@@ -270,15 +270,24 @@ fn same(names: &[(&str, &[&str])]) -> Vec<(String, Vec<String>)> {
 fn a_unique_name_is_available_next_to_the_qualified_one() {
     assert_eq!(
         names(&[("a", &["add"])]),
-        (same(&[("a__add", &["a__add"]), ("add", &["add"])]), 0)
+        (
+            same(&[
+                ("a__*", &["a__add"]),
+                ("a__add", &["a__add"]),
+                ("add", &["add"])
+            ]),
+            0
+        )
     );
 }
 
 #[test]
 fn a_shared_name_stands_for_all_its_tools() {
     let expected = same(&[
+        ("a__*", &["a__add"]),
         ("a__add", &["a__add"]),
         ("add", &["a__add", "b__add"]),
+        ("b__*", &["b__add"]),
         ("b__add", &["b__add"]),
     ]);
     assert_eq!(names(&[("a", &["add"]), ("b", &["add"])]), (expected, 1));
@@ -288,7 +297,10 @@ fn a_shared_name_stands_for_all_its_tools() {
 fn a_tool_of_the_node_keeps_its_name() {
     assert_eq!(
         names(&[("a", &["read"])]),
-        (same(&[("a__read", &["a__read"])]), 1)
+        (
+            same(&[("a__*", &["a__read"]), ("a__read", &["a__read"])]),
+            1
+        )
     );
 }
 

@@ -1,4 +1,7 @@
-//! `planck mcp bridge` with a server of the MCP project, which `tools/install` fetches.
+//! MCP servers, with one of the MCP project, which `tools/install` fetches. This file has those behind
+//! `planck mcp bridge`.
+
+mod own;
 
 use std::{
     env,
@@ -39,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const NAME: &str = "everything";
 
 /// Returns the program of the server.
-fn server() -> Option<PathBuf> {
+fn program() -> Option<PathBuf> {
     let modules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/mcp/node_modules");
     let program = modules.join("@modelcontextprotocol/server-everything/dist/index.js");
     let is_there = program.is_file();
@@ -87,14 +90,7 @@ impl RunningBridge {
 
     /// Returns the process of the server itself, not that of its reaper.
     fn server(&self) -> Option<Pid> {
-        let processes = fs::read_dir("/proc").ok()?.flatten();
-        let mut servers = processes.filter_map(|process| {
-            let words = fs::read(process.path().join("cmdline")).ok()?;
-            let words = String::from_utf8_lossy(&words).replace('\0', " ");
-            let is_server = words.starts_with("node ") && words.contains(&self.mark);
-            is_server.then(|| process.file_name().to_string_lossy().parse().ok())?
-        });
-        servers.next().map(Pid::from_raw)
+        process_of(&self.mark)
     }
 
     fn log(&self) -> String {
@@ -109,9 +105,21 @@ impl RunningBridge {
     }
 }
 
+/// Returns the process of a server whose command line has these words, not that of its reaper.
+fn process_of(mark: &str) -> Option<Pid> {
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let mut servers = processes.filter_map(|process| {
+        let words = fs::read(process.path().join("cmdline")).ok()?;
+        let words = String::from_utf8_lossy(&words).replace('\0', " ");
+        let is_server = words.starts_with("node ") && words.contains(mark);
+        is_server.then(|| process.file_name().to_string_lossy().parse().ok())?
+    });
+    servers.next().map(Pid::from_raw)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_mcp_server_is_a_sidecar() -> Result<()> {
-    let Some(program) = server() else {
+    let Some(program) = program() else {
         return Ok(());
     };
     let script = Script::new().rounds(
@@ -163,7 +171,7 @@ async fn an_mcp_server_is_a_sidecar() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_of_a_killed_mcp_server_are_answered_and_its_tools_come_back() -> Result<()> {
-    let Some(program) = server() else {
+    let Some(program) = program() else {
         return Ok(());
     };
     let world = World::start(Backend::Sqlite, Script::new()).await?;

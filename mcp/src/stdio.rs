@@ -18,7 +18,7 @@ use tokio::{
 /// that a server that asks without reading the answers takes no memory.
 const WAITING: usize = 256;
 
-pub struct ServerTransport<R: AsyncRead, W: AsyncWrite> {
+pub struct StdioTransport<R: AsyncRead, W: AsyncWrite> {
     inner: AsyncRwTransport<RoleClient, R, W>,
     waiting: Arc<Semaphore>,
     /// The `server/discover` that has no answer yet.
@@ -28,7 +28,7 @@ pub struct ServerTransport<R: AsyncRead, W: AsyncWrite> {
     late: Option<RequestId>,
 }
 
-impl<R, W> ServerTransport<R, W>
+impl<R, W> StdioTransport<R, W>
 where
     R: AsyncRead + Send + Unpin,
     W: AsyncWrite + Send + Unpin + 'static,
@@ -71,7 +71,7 @@ where
     }
 }
 
-impl<R, W> Transport<RoleClient> for ServerTransport<R, W>
+impl<R, W> Transport<RoleClient> for StdioTransport<R, W>
 where
     R: AsyncRead + Send + Unpin,
     W: AsyncWrite + Send + Unpin + 'static,

@@ -1,0 +1,287 @@
+//! The MCP servers of a node. Each is kept in use, and its tools are those of a sidecar that only the
+//! agents of this node call.
+
+use std::{path::Path, sync::Arc};
+
+use planck_common::{SidecarId, event::ToolEffect};
+use planck_mcp::{
+    HeaderSource, Looked, McpServer, Pins, Report, ServerCommand, ServerOptions, ServerTransport,
+    ServerUrl, ToolRules,
+};
+use planck_toolbox::{Launcher, Sandbox, cgroup::Groups, minimal_environment};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::assemble::{limits, sandbox, sandbox_with};
+use crate::{
+    config::{Config, McpServer as McpSection, Network, ServerSandbox},
+    sidecar::{InProcessTool, OwnSidecar, Sidecars},
+};
+
+/// The folder below `node.data_dir` with the tools of each server that were allowed.
+const PINS: &str = "mcp";
+
+/// The maximum number of tools that are named of those that are left out.
+const NAMED: usize = 3;
+
+/// The sandboxes in which servers run.
+#[derive(Clone)]
+pub struct ServerSandboxes {
+    pub confined: Sandbox,
+    pub with_network: Sandbox,
+}
+
+impl ServerSandboxes {
+    /// Finds the sandboxes. `of_tools` is that of tools, which is one of them. The other one is tried
+    /// only if a server needs it.
+    pub async fn beside(config: &Config, of_tools: impl Future<Output = Sandbox>) -> Self {
+        let tools_have_network = config.tools.network == Network::On;
+        let wanted = match tools_have_network {
+            true => ServerSandbox::On,
+            false => ServerSandbox::Network,
+        };
+        let mut servers = config.mcp.0.values();
+        let is_used = servers.any(|server| server.url.is_none() && server.sandbox == wanted);
+        let other = async {
+            match is_used {
+                true => sandbox_with(config, !tools_have_network).await,
+                false => Sandbox::refused("no MCP server uses it"),
+            }
+        };
+        let (of_tools, other) = tokio::join!(of_tools, other);
+        let (confined, with_network) = match tools_have_network {
+            true => (other, of_tools),
+            false => (of_tools, other),
+        };
+        Self {
+            confined,
+            with_network,
+        }
+    }
+
+    /// Returns the sandbox of tools.
+    pub fn of_tools(&self, config: &Config) -> &Sandbox {
+        match config.tools.network {
+            Network::On => &self.with_network,
+            Network::Off => &self.confined,
+        }
+    }
+}
+
+/// Returns the launcher of servers, which end with this process.
+pub fn launcher(config: &Config, groups: Option<Groups>) -> Launcher {
+    Launcher::of_this_binary(None)
+        .limited(limits(config))
+        .grouped(groups)
+}
+
+/// Connects once to a configured server, without a node.
+///
+/// # Errors
+/// Returns why the server cannot be used.
+pub async fn look(config: &Config, name: &str, report: Report) -> Result<Looked, String> {
+    let server = ConfiguredServer::find(config, name).await?;
+    McpServer::look(&server.options, &server.launcher, &report).await
+}
+
+/// Keeps a configured server in use without a node, until `stop` is cancelled.
+///
+/// # Errors
+/// Returns an error if no server of this name is configured.
+pub async fn start(
+    config: &Config,
+    name: &str,
+    report: Report,
+    stop: CancellationToken,
+) -> Result<(McpServer, JoinHandle<()>), String> {
+    let ConfiguredServer {
+        options, launcher, ..
+    } = ConfiguredServer::find(config, name).await?;
+    Ok(McpServer::start(options, launcher, report, stop))
+}
+
+/// The servers of a node.
+#[derive(Clone, Default)]
+pub struct McpServers(Vec<ConfiguredServer>);
+
+#[derive(Clone)]
+struct ConfiguredServer {
+    name: SidecarId,
+    options: ServerOptions,
+    launcher: Launcher,
+}
+
+impl McpServers {
+    /// Returns the configured servers. `launcher` starts those that are processes.
+    pub fn of(config: &Config, launcher: &Launcher, sandboxes: &ServerSandboxes) -> Self {
+        let servers = config.mcp.0.iter().filter_map(|(name, section)| {
+            // The names were checked when the configuration was read.
+            let name = SidecarId::parse(name).ok()?;
+            let options = options(config, &name, section, sandboxes)?;
+            Some(ConfiguredServer {
+                name,
+                options,
+                launcher: launcher.clone(),
+            })
+        });
+        Self(servers.collect())
+    }
+
+    pub fn names(&self) -> Vec<SidecarId> {
+        self.0.iter().map(|server| server.name.clone()).collect()
+    }
+
+    /// Returns the tasks that keep the servers in use until `stop` is cancelled. Each calls `changed`
+    /// when the tools of its server have changed.
+    pub fn keep_in_use<C: Fn() + Send + 'static>(
+        &self,
+        sidecars: &Sidecars,
+        changed: C,
+        stop: &CancellationToken,
+    ) -> Vec<impl Future<Output = ()> + Send + use<C>>
+    where
+        C: Clone,
+    {
+        let task = |server: &ConfiguredServer| {
+            server
+                .clone()
+                .keep_in_use(sidecars.clone(), changed.clone(), stop.clone())
+        };
+        self.0.iter().map(task).collect()
+    }
+}
+
+impl ConfiguredServer {
+    async fn find(config: &Config, name: &str) -> Result<Self, String> {
+        let sandboxes = ServerSandboxes::beside(config, sandbox(config)).await;
+        let servers = McpServers::of(config, &launcher(config, None), &sandboxes);
+        let mut servers = servers.0.into_iter();
+        servers
+            .find(|server| server.name.as_str() == name)
+            .ok_or_else(|| format!("no MCP server `{name}` is configured"))
+    }
+
+    async fn keep_in_use(self, sidecars: Sidecars, changed: impl Fn(), stop: CancellationToken) {
+        let Self {
+            name,
+            options,
+            launcher,
+        } = self;
+        let (mut server, supervising) =
+            McpServer::start(options, launcher, report(&name), stop.clone());
+        loop {
+            if let Some(sidecar) = state(&server)
+                && sidecars.set_own(name.clone(), sidecar)
+            {
+                changed();
+            }
+            if !server.changed().await {
+                break;
+            }
+        }
+        if let Err(panic) = supervising.await {
+            tracing::error!(server = %name, %panic, "an MCP server is not kept in use any more");
+        }
+    }
+}
+
+fn report(name: &SidecarId) -> Report {
+    let name = name.clone();
+    Arc::new(move |line: &str| tracing::info!(server = %name, "{line}"))
+}
+
+/// Returns what a server offers now, or `None` if it is being started for the first time.
+fn state(server: &McpServer) -> Option<OwnSidecar> {
+    let away = server.away();
+    let Some(offer) = server.offer() else {
+        return away.map(|why| OwnSidecar {
+            version: String::new(),
+            tools: Vec::new(),
+            is_running: false,
+            problem: Some(why),
+        });
+    };
+    let tools = server.tools(&offer);
+    let tools = tools.into_iter().filter_map(|tool| {
+        let tool = InProcessTool::new(tool);
+        tool.inspect_err(|why| tracing::warn!("{why}")).ok()
+    });
+    Some(OwnSidecar {
+        version: offer.version.clone(),
+        tools: tools.collect(),
+        is_running: away.is_none(),
+        problem: away.or_else(|| problem(&offer.left_out)),
+    })
+}
+
+fn problem(left_out: &[String]) -> Option<String> {
+    let named = left_out.iter().take(NAMED).cloned();
+    let mut lines: Vec<String> = named.collect();
+    if left_out.len() > NAMED {
+        lines.push(format!("and {} more", left_out.len() - NAMED));
+    }
+    (!lines.is_empty()).then(|| lines.join("; "))
+}
+
+/// Returns the options of a server, or `None` if it has neither a command nor an address, which was
+/// reported when the configuration was read.
+fn options(
+    config: &Config,
+    name: &SidecarId,
+    section: &McpSection,
+    sandboxes: &ServerSandboxes,
+) -> Option<ServerOptions> {
+    let mut command = section.command.iter().map(Into::into);
+    let transport = match (&section.url, command.next()) {
+        (Some(url), _) => ServerTransport::Http(ServerUrl {
+            headers: headers(section),
+            ..url.reveal().parse().ok()?
+        }),
+        (None, Some(program)) => ServerTransport::Stdio(ServerCommand {
+            program,
+            args: command.collect(),
+            dir: absolute(&section.dir),
+            env: minimal_environment(&section.env),
+            sandbox: match section.sandbox {
+                ServerSandbox::On => sandboxes.confined.clone(),
+                ServerSandbox::Network => sandboxes.with_network.clone(),
+                ServerSandbox::Off => Sandbox::off(),
+            },
+        }),
+        (None, None) => return None,
+    };
+    let effects = section.effects.0.iter();
+    let effects =
+        effects.filter_map(|(tool, effect)| Some((tool.clone(), ToolEffect::find(effect)?)));
+    Some(ServerOptions {
+        transport,
+        start_within: section.start_within.0,
+        timeout: Some(
+            section
+                .timeout
+                .as_ref()
+                .map_or(config.sidecars.tool_timeout.0, |period| period.0),
+        ),
+        rules: ToolRules {
+            allow: section.allow.clone(),
+            deny: section.deny.clone(),
+            effects: effects.collect(),
+            trusts_hints: section.trust_hints,
+        },
+        pins: Some(Pins::new(&config.node.data_dir.join(PINS), name.as_str())),
+    })
+}
+
+fn headers(section: &McpSection) -> Vec<(String, HeaderSource)> {
+    let headers = section.headers.0.iter();
+    let source = |text: &str| HeaderSource::parse(text);
+    headers
+        .map(|(name, text)| (name.clone(), source(text.source.reveal())))
+        .collect()
+}
+
+/// Returns an absolute path. A relative one begins where the node was started.
+fn absolute(dir: &Path) -> std::path::PathBuf {
+    // A process starts in the folder without links, which the sandbox needs.
+    dir.canonicalize().unwrap_or_else(|_| dir.to_owned())
+}

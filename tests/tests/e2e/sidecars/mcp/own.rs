@@ -1,0 +1,332 @@
+//! The MCP servers that a node runs itself, from its configuration.
+
+use std::{
+    fs,
+    path::Path,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use planck_common::event::Event;
+use planck_scripted_model::{Reply, Script};
+use planck_tests::{
+    eventually::{eventually, within},
+    machine::{Ran, run},
+    nats::free_port,
+    node::{Node, count},
+    world::{Backend, World},
+};
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+
+use super::{PATIENCE, process_of, program};
+use crate::teams::scene::{Scene, by, member};
+
+/// The configuration of a node with the server `everything`, which runs without a sandbox because it
+/// is not in a folder of the system, and the words by which its processes are found.
+struct Configured {
+    environment: Vec<(String, String)>,
+    mark: String,
+}
+
+impl Configured {
+    fn new(world: &World, program: &Path) -> Self {
+        let (program, folder) = (program.display(), world.folder().display());
+        let mut configured = Self {
+            environment: Vec::new(),
+            mark: format!("marked {folder}"),
+        };
+        // The server ignores further arguments.
+        configured.set(
+            "EVERYTHING_COMMAND",
+            format!("node,{program},stdio,marked,{folder}"),
+        );
+        configured.set("EVERYTHING_SANDBOX", "off");
+        configured.set("EVERYTHING_DENY", "get-env");
+        configured
+    }
+
+    fn set(&mut self, key: &str, value: impl Into<String>) {
+        self.environment
+            .push((format!("PLANCK_MCP_{key}"), value.into()));
+    }
+
+    async fn node(&self, world: &World) -> Result<Node> {
+        let pairs = self.environment.iter();
+        let pairs: Vec<(&str, &str)> = pairs
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        world.node_with(&pairs).await
+    }
+
+    async fn planck(&self, world: &World, args: &[&str]) -> Result<Ran> {
+        let mut command = world.planck()?;
+        command.args(args).envs(self.environment.iter().cloned());
+        run(command).await
+    }
+
+    /// Waits until `planck sidecar ls` has a line with these words.
+    async fn listed(&self, world: &World, words: &[&str]) -> Result<()> {
+        let list = async || {
+            let listed = self.planck(world, &["sidecar", "ls"]).await.ok()?;
+            let mut lines = listed.out.lines();
+            let found = lines.any(|line| words.iter().all(|word| line.contains(word)));
+            found.then_some(())
+        };
+        within(PATIENCE, &format!("a line with {words:?}"), list).await
+    }
+
+    async fn leaves_nothing(&self) -> Result<()> {
+        eventually("no process of the server is left", async || {
+            (count(&self.mark) == 0).then_some(())
+        })
+        .await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_runs_the_mcp_servers_of_its_configuration() -> Result<()> {
+    let Some(program) = program() else {
+        return Ok(());
+    };
+    let script = Script::new()
+        .rounds(
+            by("talker").user("go"),
+            [
+                Reply::call("everything__echo", json!({"message": "hi"})),
+                Reply::text("it said {{result:everything__echo}}"),
+            ],
+        )
+        .rounds(
+            by("talker").user("again"),
+            [
+                Reply::call("everything__get-env", json!({})),
+                Reply::text("{{result:everything__get-env}}"),
+            ],
+        );
+    let world = World::start(Backend::Sqlite, script).await?;
+    let mut configured = Configured::new(&world, &program);
+    configured.set(
+        "BROKEN_COMMAND",
+        "sh,-c,echo 'error: no such port' >&2; exit 3",
+    );
+    configured.set("BROKEN_SANDBOX", "off");
+    let node = configured.node(&world).await?;
+    let mut scene =
+        Scene::start_beside(world, node, &[member("talker", &["everything__*"])], "go").await?;
+    assert_eq!(scene.answer().await?, "it said Echo: hi");
+    let (world, session) = (&scene.world, &scene.started.session_id);
+    configured
+        .listed(world, &["broken", "exit status 3: error: no such port"])
+        .await?;
+    let listed = configured.planck(world, &["sidecar", "ls"]).await?;
+    let everything = listed
+        .out
+        .lines()
+        .find(|line| line.starts_with("everything"));
+    let everything = everything.context("not listed")?;
+    assert!(
+        everything.contains("get-sum") && !everything.contains("get-env"),
+        "{everything}"
+    );
+    let denied = world.caller.prompt(session.as_str(), "again").await?;
+    let end = scene.recorder.answered(&denied.prompt_id).await?;
+    let Some(Ok(Event::TurnEnd(end))) = end.event() else {
+        anyhow::bail!("{end:?}");
+    };
+    let said = end.message.unwrap_or_default();
+    assert!(said.contains("no tool"), "{said}");
+
+    // `call` starts the server of the configuration, also without a node.
+    let called = configured
+        .planck(
+            world,
+            &[
+                "sidecar",
+                "call",
+                "everything",
+                "get-sum",
+                r#"{"a": 2, "b": 3}"#,
+            ],
+        )
+        .await?;
+    assert!(called.code == 0 && called.out.contains('5'), "{called:?}");
+
+    let mut node = scene.node.take().context("no node")?;
+    node.kill().await?;
+    configured.leaves_nothing().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_mcp_server_of_a_node_ends_its_calls_and_comes_back() -> Result<()> {
+    let Some(program) = program() else {
+        return Ok(());
+    };
+    let script = slow_then_echo("everything");
+    let world = World::start(Backend::Sqlite, script).await?;
+    let configured = Configured::new(&world, &program);
+    let node = configured.node(&world).await?;
+    let talker = member("talker", &["everything__*"]);
+    let scene = Scene::start_beside(world, node, &[talker], "go").await?;
+    let (session, recorder) = (&scene.started.session_id, &scene.recorder);
+    let progress = |envelope: &_| is_progress(envelope);
+    let subject = format!("session.{session}");
+    eventually("the call has made progress", async || {
+        recorder.events(&subject).iter().any(progress).then_some(())
+    })
+    .await?;
+    let killed = Instant::now();
+    kill(
+        process_of(&configured.mark).context("no server")?,
+        Signal::SIGKILL,
+    )?;
+    let said = scene.answer().await?;
+    let took = killed.elapsed();
+    assert!(said.contains("may or may not have taken effect"), "{said}");
+    ensure!(took < Duration::from_secs(2), "the answer took {took:?}");
+    configured
+        .listed(&scene.world, &["everything", " 1 "])
+        .await?;
+    let again = scene.world.caller.prompt(session.as_str(), "again").await?;
+    let end = recorder.answered(&again.prompt_id).await?;
+    let Some(Ok(Event::TurnEnd(end))) = end.event() else {
+        anyhow::bail!("{end:?}");
+    };
+    assert_eq!(end.message.as_deref(), Some("Echo: again"));
+    println!("answered {took:?} after the kill");
+    scene.end().await?;
+    configured.leaves_nothing().await
+}
+
+/// Returns a script in which the agent calls a tool that runs for long, and `echo` in its next turn.
+fn slow_then_echo(server: &str) -> Script {
+    let slow = format!("{server}__trigger-long-running-operation");
+    let echo = format!("{server}__echo");
+    let said = |tool: &str| Reply::text(format!("{{{{result:{tool}}}}}"));
+    Script::new()
+        .rounds(
+            by("talker").user("go"),
+            [
+                Reply::call(&slow, json!({"duration": 100, "steps": 1000})),
+                said(&slow),
+            ],
+        )
+        .rounds(
+            by("talker").user("again"),
+            [Reply::call(&echo, json!({"message": "again"})), said(&echo)],
+        )
+}
+
+fn is_progress(envelope: &planck_common::envelope::Envelope) -> bool {
+    matches!(envelope.event(), Some(Ok(Event::ToolProgress(_))))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_tool_is_left_out_until_it_is_allowed() -> Result<()> {
+    let Some(program) = program() else {
+        return Ok(());
+    };
+    let world = World::start(Backend::Sqlite, Script::new()).await?;
+    let configured = Configured::new(&world, &program);
+    let node = configured.node(&world).await?;
+    configured
+        .listed(&world, &["everything", "get-sum"])
+        .await?;
+    node.leave().await?;
+    let file = world.folder().join(".planck/mcp/everything.json");
+    let mut pinned: Value = serde_json::from_slice(&fs::read(&file)?)?;
+    let tools = pinned["tools"].as_array_mut().context("no tools")?;
+    for tool in &mut *tools {
+        if tool["name"] == "echo" {
+            tool["description"] = "Another text.".into();
+        }
+    }
+    tools.retain(|tool| tool["name"] != "get-sum");
+    fs::write(&file, serde_json::to_vec(&pinned)?)?;
+
+    let node = configured.node(&world).await?;
+    configured
+        .listed(
+            &world,
+            &[
+                "everything",
+                "`echo` is left out: it has changed",
+                "`get-sum` is left out: it is new",
+            ],
+        )
+        .await?;
+    let shown = configured
+        .planck(&world, &["mcp", "allow", "everything", "--dry-run"])
+        .await?;
+    assert!(shown.out.contains("Echoes back the input"), "{shown:?}");
+    let allowed = configured
+        .planck(&world, &["mcp", "allow", "everything"])
+        .await?;
+    assert_eq!(allowed.code, 0, "{allowed:?}");
+    node.leave().await?;
+    let node = configured.node(&world).await?;
+    configured
+        .listed(&world, &["everything", " echo ", "get-sum"])
+        .await?;
+    node.leave().await?;
+    configured.leaves_nothing().await
+}
+
+/// Starts the server on HTTP.
+fn serve(program: &Path, port: u16, world: &World) -> Result<Child> {
+    let log = fs::File::create(world.folder().join("server.log"))?;
+    Ok(Command::new("setpriv")
+        .args(["--pdeathsig=KILL", "--", "node"])
+        .arg(program)
+        .arg("streamableHttp")
+        .env("PORT", port.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .kill_on_drop(true)
+        .spawn()?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_at_an_address_may_die_and_come_back() -> Result<()> {
+    let Some(program) = program() else {
+        return Ok(());
+    };
+    let script = slow_then_echo("remote");
+    let world = World::start(Backend::Sqlite, script).await?;
+    let port = free_port()?;
+    let mut server = serve(&program, port, &world)?;
+    let mut configured = Configured::new(&world, &program);
+    configured.environment.clear();
+    configured.set("REMOTE_URL", format!("http://127.0.0.1:{port}/mcp"));
+    let node = configured.node(&world).await?;
+    configured.listed(&world, &["remote", "get-sum"]).await?;
+    let scene = Scene::start_beside(world, node, &[member("talker", &["remote__*"])], "go").await?;
+    let (session, recorder) = (&scene.started.session_id, &scene.recorder);
+    let subject = format!("session.{session}");
+    eventually("the call has made progress", async || {
+        let progress = |envelope: &_| is_progress(envelope);
+        recorder.events(&subject).iter().any(progress).then_some(())
+    })
+    .await?;
+    let killed = Instant::now();
+    server.kill().await?;
+    let said = scene.answer().await?;
+    let took = killed.elapsed();
+    assert!(said.contains("may or may not have taken effect"), "{said}");
+    configured
+        .listed(&scene.world, &["remote", "cannot be reached"])
+        .await?;
+    let _server = serve(&program, port, &scene.world)?;
+    configured.listed(&scene.world, &["remote", " 1 "]).await?;
+    let again = scene.world.caller.prompt(session.as_str(), "again").await?;
+    let end = recorder.answered(&again.prompt_id).await?;
+    let Some(Ok(Event::TurnEnd(end))) = end.event() else {
+        anyhow::bail!("{end:?}");
+    };
+    assert_eq!(end.message.as_deref(), Some("Echo: again"));
+    println!("answered {took:?} after the kill");
+    scene.end().await
+}
