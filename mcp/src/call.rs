@@ -2,6 +2,7 @@
 //! there is none.
 
 use planck_sidecar::{Context, ToolEffect};
+use planck_toolbox::schema::CompiledSchema;
 use std::{sync::Arc, time::Duration};
 
 use rmcp::{
@@ -11,7 +12,10 @@ use rmcp::{
     },
     service::{PeerRequestOptions, RequestHandle, RoleClient, ServiceError},
 };
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::{Notify, watch},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{connection::LiveServer, http::HttpFailure, outcome, supervisor::Link};
@@ -20,11 +24,13 @@ use crate::{connection::LiveServer, http::HttpFailure, outcome, supervisor::Link
 const REASON: Duration = Duration::from_secs(2);
 
 /// The tool that is called.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct CalledTool {
     /// The name that the server knows.
     pub server_name: String,
     pub effect: ToolEffect,
+    /// The schema of the structured content of a result.
+    pub output: Option<Arc<CompiledSchema>>,
 }
 
 /// Calls a tool, and returns the text for the model.
@@ -41,7 +47,7 @@ pub async fn call(
     tokio::select! {
         biased;
         answer = answer(&server, &tool, &context, args) => match answer {
-            Ok(result) => said(result),
+            Ok(result) => said(result, &tool).await,
             Err(
                 error @ (ServiceError::TransportClosed | ServiceError::TransportSend(_)),
             ) => Err(unanswered(&server, &error, tool.effect).await),
@@ -80,23 +86,27 @@ async fn answer(
         .peer
         .send_cancellable_request(request, options)
         .await?;
+    let _waiting = server.calls.clone();
     let _route = server
         .progress
         .add(handle.progress_token.clone(), context.clone());
     let unwanted = CancellationToken::new();
     let _dropped = unwanted.clone().drop_guard();
     // The task outlives this future by the time that it takes to send the cancellation.
-    let answered = tokio::spawn(wait(handle, unwanted));
+    let answered = tokio::spawn(wait(handle, unwanted, server.look_again.clone()));
     answered.await.unwrap_or(Err(ServiceError::TransportClosed))
 }
 
 async fn wait(
     mut handle: RequestHandle<RoleClient>,
     unwanted: CancellationToken,
+    look_again: Arc<Notify>,
 ) -> Result<ServerResult, ServiceError> {
     tokio::select! {
         answer = &mut handle.rx => answer.unwrap_or(Err(ServiceError::TransportClosed)),
         () = unwanted.cancelled() => {
+            // The call may have passed its deadline because the server hangs.
+            look_again.notify_one();
             let reason = "the answer is no longer wanted".to_owned();
             handle.cancel(Some(reason.clone())).await?;
             Err(ServiceError::Cancelled { reason: Some(reason) })
@@ -104,9 +114,10 @@ async fn wait(
     }
 }
 
-fn said(result: ServerResult) -> Result<String, String> {
+async fn said(result: ServerResult, tool: &CalledTool) -> Result<String, String> {
     let what = if let ServerResult::CallToolResult(result) = result {
-        return outcome::said(result);
+        let mistakes = mistakes(&result, tool).await;
+        return outcome::said(result).map(|text| text + &mistakes);
     } else if matches!(
         result,
         ServerResult::EmptyResult(_) | ServerResult::TaskAckResult(_)
@@ -122,6 +133,21 @@ fn said(result: ServerResult) -> Result<String, String> {
     Err(format!(
         "the MCP server {what}; the call may or may not have taken effect"
     ))
+}
+
+/// Returns what is wrong with the structured content of a result, as a line for the model, or nothing.
+async fn mistakes(result: &CallToolResult, tool: &CalledTool) -> String {
+    let (Some(schema), Some(content)) = (&tool.output, &result.structured_content) else {
+        return String::new();
+    };
+    let mistakes = schema.mistakes(&content.to_string()).await;
+    match mistakes.is_empty() {
+        true => String::new(),
+        false => format!(
+            "\n[the structured content does not fit the schema that the MCP server announced: {}]",
+            mistakes.join("; ")
+        ),
+    }
 }
 
 fn refused(error: &ServiceError) -> String {

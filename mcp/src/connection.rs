@@ -53,6 +53,8 @@ pub struct LiveServer {
     /// Notified when the supervisor must look at the server again: the server says that its tools
     /// have changed, or a request got no answer.
     pub look_again: Arc<Notify>,
+    /// Held by each call that waits for its answer.
+    pub calls: Arc<()>,
     /// Cancelled when the server is gone. The reason is set before.
     gone: CancellationToken,
     why: OnceLock<String>,
@@ -64,9 +66,16 @@ impl LiveServer {
             peer: session.peer.clone(),
             progress: session.progress.clone(),
             look_again: session.tools_changed.clone(),
+            calls: Arc::default(),
             gone: CancellationToken::new(),
             why: OnceLock::new(),
         }
+    }
+
+    /// Returns whether a call waits for its answer. A server with one thread answers nothing else
+    /// meanwhile.
+    pub fn is_busy(&self) -> bool {
+        Arc::strong_count(&self.calls) > 1
     }
 
     /// Waits until the server is gone, and returns why.

@@ -1,23 +1,40 @@
-//! A reader that fails when a line is too long. A server that writes such a line either floods its
-//! output or gives an answer that cannot be carried on. `rmcp` would drop the line and go on, and the
-//! call that waits for it would never be answered.
+//! A reader that bounds what a server writes. It fails when a line is too long: `rmcp` would drop the
+//! line and go on, and the call that waits for it would never be answered. And it reads no faster than
+//! answers can be used, because a server may write notifications without end.
 
 use std::{
     io,
     pin::Pin,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::{
+    io::{AsyncRead, ReadBuf},
+    time::{Instant, Sleep, sleep},
+};
 
 /// The maximum size of a line, which is one message, in bytes.
 pub const LONGEST_LINE: usize = 16 << 20;
+
+/// The number of bytes that are read at once after a pause, and of those that are read in each second.
+/// A line counts as [`LINE`] bytes more, for the work that each message causes.
+const BURST: usize = 64 << 20;
+const PER_SECOND: usize = 16 << 20;
+const LINE: usize = 1 << 10;
+
+/// How long the reader waits when it has read too fast.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Passes on what `inner` reads until a line has more than `longest` bytes.
 #[derive(Debug)]
 pub struct BoundedLines<R> {
     inner: R,
     longest: usize,
+    /// The number of bytes that may be read now, as of `counted`.
+    left: usize,
+    counted: Instant,
+    pause: Pin<Box<Sleep>>,
     /// The number of bytes since the last end of a line.
     length: usize,
     on_long: Option<tokio::sync::oneshot::Sender<()>>,
@@ -29,16 +46,33 @@ impl<R> BoundedLines<R> {
         Self {
             inner,
             longest,
+            left: BURST,
+            counted: Instant::now(),
+            pause: Box::pin(sleep(Duration::ZERO)),
             length: 0,
             on_long: Some(on_long),
         }
     }
 
+    /// Waits until bytes may be read.
+    fn poll_allowance(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        while self.left == 0 {
+            ready!(self.pause.as_mut().poll(context));
+            let millis = usize::try_from(self.counted.elapsed().as_millis()).unwrap_or(usize::MAX);
+            self.left = millis.saturating_mul(PER_SECOND / 1000).min(BURST);
+            self.counted = Instant::now();
+            self.pause.as_mut().reset(self.counted + PAUSE);
+        }
+        Poll::Ready(())
+    }
+
     /// Counts bytes that were read. Returns whether all lines are within the bound.
     fn admits(&mut self, read: &[u8]) -> bool {
+        self.left = self.left.saturating_sub(read.len());
         for (index, line) in read.split(|byte| *byte == b'\n').enumerate() {
             if index > 0 {
                 self.length = 0;
+                self.left = self.left.saturating_sub(LINE);
             }
             self.length = self.length.saturating_add(line.len());
             if self.length > self.longest {
@@ -55,6 +89,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for BoundedLines<R> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        ready!(self.poll_allowance(context));
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
         let read = buffer.filled().get(before..).unwrap_or_default();
@@ -88,6 +123,17 @@ mod tests {
         let text = "12345\n".repeat(100_000);
         let (end, was_long) = read(text.as_bytes(), 5).await;
         assert_eq!((end.unwrap(), was_long), (600_000, false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_lines_is_read_slowly() {
+        let lines = 10 * PER_SECOND / LINE;
+        let text = "\n".repeat(lines + BURST / LINE);
+        let began = Instant::now();
+        let (end, _) = read(text.as_bytes(), 5).await;
+        assert_eq!(end.unwrap(), text.len());
+        let took = began.elapsed().as_secs();
+        assert!((8..=12).contains(&took), "{took} s");
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use planck_common::{id::is_id, json_schema, sidecar::unknown_required};
+use planck_host::terminal::clean;
 use planck_sidecar::ToolEffect;
 use planck_toolbox::schema::CompiledSchema;
 use rmcp::model::{JsonObject, Tool};
@@ -14,6 +15,9 @@ use crate::{pins::PinnedTools, server::ToolRules};
 /// The maximum size of the descriptions of all tools in bytes. A sidecar describes all its tools in
 /// one message, and NATS carries 1 MiB by default. Quotes in schemas are escaped in the message.
 const MOST_BYTES: usize = 600 << 10;
+
+/// The maximum size of the description of one tool in bytes. Each request to a model repeats it.
+const LONGEST_DESCRIPTION: usize = 16 << 10;
 
 /// What the sidecar offers.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +37,8 @@ pub struct OfferedTool {
     pub server_name: String,
     pub description: String,
     pub parameters: JsonObject,
+    /// The schema of the structured content of a result.
+    pub output: Option<JsonObject>,
     pub effect: ToolEffect,
 }
 
@@ -91,6 +97,7 @@ impl OfferedTool {
             title,
             description,
             input_schema,
+            output_schema,
             ..
         } = tool;
         let description = [
@@ -102,11 +109,20 @@ impl OfferedTool {
         .flatten()
         .find(|text| !text.trim().is_empty())
         .ok_or("it has neither a description nor a name")?;
+        if description.len() > LONGEST_DESCRIPTION {
+            return Err(format!(
+                "its description has {} bytes, and may have {LONGEST_DESCRIPTION}",
+                description.len()
+            ));
+        }
+        let mut parameters = JsonObject::clone(&input_schema);
+        show_hidden(&mut parameters);
         Ok(Self {
             name,
             server_name: server_name.into_owned(),
-            description,
-            parameters: JsonObject::clone(&input_schema),
+            description: clean(&description).into_owned(),
+            parameters,
+            output: output_schema.map(|schema| JsonObject::clone(&schema)),
             effect,
         })
     }
@@ -142,6 +158,24 @@ fn check(schema: &JsonObject) -> Result<(), String> {
             "its `inputSchema` requires `{name}`, which is none of its `properties`"
         )),
         None => Ok(()),
+    }
+}
+
+/// Makes characters visible in the texts of a schema that a person would not see and a model would
+/// read.
+fn show_hidden(schema: &mut JsonObject) {
+    for (key, value) in schema {
+        match value {
+            Value::String(text) if ["description", "title"].contains(&key.as_str()) => {
+                *text = clean(text).into_owned();
+            }
+            Value::Object(object) => show_hidden(object),
+            Value::Array(values) => {
+                let objects = values.iter_mut().filter_map(Value::as_object_mut);
+                objects.for_each(show_hidden);
+            }
+            Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
     }
 }
 
@@ -327,9 +361,26 @@ mod tests {
 
     #[test]
     fn tools_beyond_one_message_are_left_out() {
-        let large = |number: usize| json!({"name": format!("t{number}"), "description": "d".repeat(60_000), "inputSchema": {"type": "object"}});
-        let tools: Vec<Value> = (0..20).map(large).collect();
+        let large = |number: usize| json!({"name": format!("t{number}"), "description": "d".repeat(15_000), "inputSchema": {"type": "object"}});
+        let tools: Vec<Value> = (0..50).map(large).collect();
         let (tools, left_out) = offered(&tools, false);
-        assert_eq!((tools.len(), left_out.len()), (10, 10));
+        assert_eq!((tools.len(), left_out.len()), (40, 10));
+    }
+
+    #[test]
+    fn hidden_characters_are_shown_and_a_long_description_is_refused() {
+        let hidden = "Adds.\u{1b}[2J\u{e0041}";
+        let schema = json!({"type": "object", "properties": {"a": {"description": hidden, "enum": [hidden]}}});
+        let tools = [
+            json!({"name": "add", "description": hidden, "inputSchema": schema}),
+            json!({"name": "long", "description": "d".repeat(20_000), "inputSchema": {"type": "object"}}),
+        ];
+        let (tools, left_out) = offered(&tools, false);
+        assert_eq!((tools.len(), left_out.len()), (1, 1));
+        let shown = r"Adds.␛[2J\u{e0041}";
+        assert_eq!(tools[0].description, shown);
+        let argument = &tools[0].parameters["properties"]["a"];
+        assert_eq!(argument["description"], shown);
+        assert_eq!(argument["enum"], json!([hidden]), "a value stays as it is");
     }
 }

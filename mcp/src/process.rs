@@ -13,7 +13,7 @@ use tokio::{
     net::unix::pipe,
     process::ChildStdout,
     task::{JoinHandle, spawn_blocking},
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use crate::server::Report;
@@ -144,14 +144,52 @@ const LONGEST: usize = 1000;
 const KEPT: usize = 40;
 const TOLD: usize = 300;
 
+/// The number of lines that are reported within each [`SPAN`]. Further ones are counted.
+const REPORTED: u32 = 200;
+const SPAN: Duration = Duration::from_secs(10);
+
+/// Reports the lines of a server within bounds, because a log has no bound.
+struct LineReport {
+    report: Report,
+    began: Instant,
+    lines: u32,
+}
+
+impl LineReport {
+    fn new(report: Report) -> Self {
+        Self {
+            report,
+            began: Instant::now(),
+            lines: 0,
+        }
+    }
+
+    fn tell(&mut self, line: &str) {
+        if self.began.elapsed() > SPAN {
+            let left_out = self.lines.saturating_sub(REPORTED);
+            if left_out > 0 {
+                (self.report)(&format!(
+                    "{left_out} lines of its standard error were left out"
+                ));
+            }
+            (self.began, self.lines) = (Instant::now(), 0);
+        }
+        self.lines = self.lines.saturating_add(1);
+        if self.lines <= REPORTED {
+            (self.report)(&format!("| {line}"));
+        }
+    }
+}
+
 /// Reports the lines of a stream until its end. Breaks lines that are too long. Returns the last ones.
 async fn report_lines(mut stream: impl AsyncRead + Unpin, report: Report) -> VecDeque<String> {
+    let mut report = LineReport::new(report);
     let (mut chunk, mut line, mut last) = ([0; 4096], Vec::new(), VecDeque::new());
     let mut end_line = |line: &mut Vec<u8>| {
         let text = String::from_utf8_lossy(line).trim_end().to_owned();
         line.clear();
         if !text.trim().is_empty() {
-            report(&format!("| {text}"));
+            report.tell(&text);
             if last.len() >= KEPT {
                 last.pop_front();
             }

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use planck_sidecar::{Tool, ToolEffect};
-use planck_toolbox::Launcher;
+use planck_toolbox::{Launcher, schema::CompiledSchema};
+use serde_json::Value;
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
@@ -102,7 +103,10 @@ impl McpServer {
         };
         let server = Connection::open(launcher, &options.transport, options.start_within, report);
         let server = server.await?;
-        let (peer, listed) = (&server.live.peer, session::tools(&server.live.peer).await);
+        let (peer, listed) = (
+            &server.live.peer,
+            session::tools(&server.live.peer, options.start_within).await,
+        );
         let version = session::version(peer);
         server.close("it was only looked at").await;
         let (tools, warning) = listed?;
@@ -187,6 +191,11 @@ pub(crate) fn tool(
     let called = CalledTool {
         server_name: offered.server_name.clone(),
         effect: offered.effect,
+        output: offered.output.as_ref().and_then(|schema| {
+            // A schema that cannot be used compares nothing, and the tool can still be called.
+            let schema = CompiledSchema::of_value(&Value::from(schema.clone()).to_string());
+            schema.ok().map(Arc::new)
+        }),
     };
     let links = links.clone();
     let tool = Tool::with_parameters(

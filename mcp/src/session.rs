@@ -28,9 +28,6 @@ use crate::{
 const MOST_TOOLS: usize = 1024;
 const MOST_PAGES: usize = 100;
 
-/// How long a server may take to list a page of its tools.
-const LISTING: Duration = Duration::from_secs(30);
-
 /// How long the end of a session may take.
 const CLOSING: Duration = Duration::from_secs(3);
 
@@ -167,14 +164,18 @@ pub fn version(server: &Peer<RoleClient>) -> String {
     info.map_or_else(String::new, |server| server.version)
 }
 
-/// Returns the tools of the server, and a warning if it has more than are read.
-pub async fn tools(server: &Peer<RoleClient>) -> Result<(Vec<Tool>, Option<String>), String> {
+/// Returns the tools of the server, and a warning if it has more than are read. `within` is the time for
+/// each page.
+pub async fn tools(
+    server: &Peer<RoleClient>,
+    within: Duration,
+) -> Result<(Vec<Tool>, Option<String>), String> {
     let (mut tools, mut cursor) = (Vec::new(), None);
     for _ in 0..MOST_PAGES {
         let page = PaginatedRequestParams::default().with_cursor(cursor);
-        let page = timeout(LISTING, server.list_tools(Some(page)))
+        let page = timeout(within, server.list_tools(Some(page)))
             .await
-            .map_err(|_| format!("it does not list its tools within {LISTING:?}"))?
+            .map_err(|_| format!("it does not list its tools within {within:?}"))?
             .map_err(|error| format!("it does not list its tools: {error}"))?;
         tools.extend(page.tools);
         cursor = page.next_cursor;

@@ -31,6 +31,14 @@ const STEADY: Duration = Duration::from_secs(60);
 /// its tools have changed.
 const LOOKING: Duration = Duration::from_secs(60);
 
+/// How long a server may take to list a page of its tools, when it has started and when it is looked
+/// at.
+const FIRST_LISTING: Duration = Duration::from_secs(30);
+const LISTING: Duration = Duration::from_secs(10);
+
+/// The shortest time between two looks, because a server may say without end that its tools have changed.
+const QUIET: Duration = Duration::from_secs(1);
+
 /// Whether a server takes calls.
 #[derive(Debug, Clone)]
 pub enum Link {
@@ -114,7 +122,7 @@ impl Supervisor {
         } = &self.options;
         let server =
             Connection::open(&self.launcher, transport, *start_within, &self.report).await?;
-        match self.read_offer(&server.live.peer).await {
+        match self.read_offer(&server.live.peer, FIRST_LISTING).await {
             Ok(offer) => Ok((server, offer)),
             Err(why) => {
                 server.close(&why).await;
@@ -123,8 +131,12 @@ impl Supervisor {
         }
     }
 
-    async fn read_offer(&self, server: &Peer<RoleClient>) -> Result<Offer, String> {
-        let (tools, warning) = session::tools(server).await?;
+    async fn read_offer(
+        &self,
+        server: &Peer<RoleClient>,
+        within: Duration,
+    ) -> Result<Offer, String> {
+        let (tools, warning) = session::tools(server, within).await?;
         let version = session::version(server);
         let pinned = self.pinned().await?;
         let mut offer = Offer::of(
@@ -178,15 +190,16 @@ impl Supervisor {
         let why = {
             let mut ended = std::pin::pin!(server.ended());
             loop {
+                let quiet = sleep(QUIET);
                 tokio::select! {
                     why = &mut ended => break Some(why),
                     () = stop.cancelled() => break None,
-                    () = live.look_again.notified() => (),
+                    () = async { live.look_again.notified().await; quiet.await } => (),
                     () = sleep(LOOKING), if is_remote => (),
                 }
-                match self.read_offer(&live.peer).await {
+                match self.read_offer(&live.peer, LISTING).await {
                     Ok(offer) => self.publish(offer, news),
-                    Err(why) if is_remote => break Some(why),
+                    Err(why) if is_remote || !live.is_busy() => break Some(why),
                     Err(why) => (self.report)(&why),
                 }
             }

@@ -83,6 +83,7 @@ fn offered(name: &str, effect: ToolEffect) -> OfferedTool {
         server_name: name.into(),
         description: "d".into(),
         parameters: serde_json::from_value(json!({"type": "object"})).unwrap(),
+        output: None,
         effect,
     }
 }
@@ -119,7 +120,7 @@ async fn all_pages_of_tools_are_read() {
             server.answer(&request, page).await;
         }
     };
-    let (tools, ()) = tokio::join!(session::tools(&session.peer), listed);
+    let (tools, ()) = tokio::join!(session::tools(&session.peer, PATIENCE), listed);
     let (tools, warning) = tools.unwrap();
     assert_eq!((tools.len(), warning), (3, None));
 }
@@ -137,7 +138,7 @@ async fn endless_pages_are_bounded() {
     };
     tokio::select! {
         () = endless => {}
-        listed = session::tools(&session.peer) => {
+        listed = session::tools(&session.peer, PATIENCE) => {
             let (tools, warning) = listed.unwrap();
             assert!(tools.len() <= 1024 && warning.is_some(), "{warning:?}");
         }
@@ -170,6 +171,31 @@ async fn a_call_has_progress_and_an_answer() {
     let (answer, ()) = tokio::join!(call, answering);
     assert_eq!(answer.said, Ok("ready".into()));
     assert_eq!(answer.progress, [("1 of 4".to_owned(), Some(25.0))]);
+}
+
+#[tokio::test]
+async fn structured_content_is_compared_with_its_schema() {
+    let (session, mut server) = FakeServer::open().await;
+    let (_, link) = up(&session);
+    let schema = json!({"type": "object", "properties": {"sum": {"type": "integer"}}});
+    let adds = OfferedTool {
+        output: Some(serde_json::from_value(schema).unwrap()),
+        ..offered("add", ToolEffect::Pure)
+    };
+    let (_, links) = watch::channel(link);
+    let sidecar = Sidecar::new("fake", "1.0.0").unwrap();
+    let harness = Harness::of(sidecar.tool(tool(&adds, &links, None)));
+    for (sum, fits) in [(json!(5), true), (json!("five"), false)] {
+        let answering = async {
+            let call = server.next("tools/call").await;
+            let result = json!({"content": [], "structuredContent": {"sum": sum}});
+            server.answer(&call, result).await;
+        };
+        let (said, ()) = tokio::join!(harness.call("add", "{}"), answering);
+        let said = said.unwrap();
+        assert_eq!(!said.contains("does not fit"), fits, "{said}");
+        assert!(said.contains(&sum.to_string()), "{said}");
+    }
 }
 
 #[tokio::test]

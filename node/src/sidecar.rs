@@ -40,7 +40,7 @@ const FIRST_LOOK: Duration = Duration::from_secs(3);
 
 /// The maximum time to wait for the first offers of the node's own sidecars. It is longer, because
 /// the node's user wants exactly these, and one that was used before needs no wait.
-const FIRST_START: Duration = Duration::from_secs(30);
+const FIRST_START: Duration = Duration::from_secs(10);
 
 /// The sidecars of a node. Clones share them.
 #[derive(Clone)]

@@ -1,6 +1,7 @@
 //! MCP servers, with one of the MCP project, which `tools/install` fetches. This file has those behind
 //! `planck mcp bridge`.
 
+mod hostile;
 mod own;
 
 use std::{
@@ -111,7 +112,12 @@ fn process_of(mark: &str) -> Option<Pid> {
     let mut servers = processes.filter_map(|process| {
         let words = fs::read(process.path().join("cmdline")).ok()?;
         let words = String::from_utf8_lossy(&words).replace('\0', " ");
-        let is_server = words.starts_with("node ") && words.contains(mark);
+        let program = words
+            .split(' ')
+            .next()
+            .and_then(|path| path.rsplit('/').next());
+        let is_server =
+            program.is_some_and(|name| ["node", "python3"].contains(&name)) && words.contains(mark);
         is_server.then(|| process.file_name().to_string_lossy().parse().ok())?
     });
     servers.next().map(Pid::from_raw)
@@ -225,4 +231,41 @@ async fn calls_of_a_killed_mcp_server_are_answered_and_its_tools_come_back() -> 
 
 fn pid(process: &Child) -> Result<i32> {
     Ok(process.id().context("it has ended")?.try_into()?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "runs every case of the checker, 45 s: make test-all"]
+async fn the_checker_of_sidecars_accepts_a_bridge() -> Result<()> {
+    let Some(program) = program() else {
+        return Ok(());
+    };
+    let world = World::start(Backend::Sqlite, Script::new()).await?;
+    let planck = planck_tests::node::planck()?;
+    let mut command = world.planck()?;
+    command
+        .args([
+            "sidecar",
+            "conform",
+            NAME,
+            "--patience",
+            "3s",
+            "--start-within",
+            "20s",
+        ])
+        .args(["--args", r#"get-sum={"a":1,"b":2}"#])
+        .args(["--args", r#"echo={"message":"hi"}"#])
+        .args([
+            "--slow",
+            r#"trigger-long-running-operation={"duration":10,"steps":100}"#,
+        ])
+        .arg("--")
+        .arg(planck)
+        .args(["mcp", "bridge", NAME, "--trust-hints", "--", "node"])
+        .arg(program)
+        .arg("stdio");
+    let checked = run(command).await?;
+    assert_eq!(checked.code, 0, "{}", checked.out);
+    let last = checked.out.lines().last().unwrap_or_default();
+    assert!(last.contains(" passed, 0 failed"), "{last}");
+    Ok(())
 }

@@ -26,18 +26,22 @@ use crate::teams::scene::{Scene, by, member};
 
 /// The configuration of a node with the server `everything`, which runs without a sandbox because it
 /// is not in a folder of the system, and the words by which its processes are found.
-struct Configured {
+pub struct Configured {
     environment: Vec<(String, String)>,
-    mark: String,
+    pub mark: String,
 }
 
 impl Configured {
+    pub fn empty(world: &World) -> Self {
+        Self {
+            environment: Vec::new(),
+            mark: format!("marked {}", world.folder().display()),
+        }
+    }
+
     fn new(world: &World, program: &Path) -> Self {
         let (program, folder) = (program.display(), world.folder().display());
-        let mut configured = Self {
-            environment: Vec::new(),
-            mark: format!("marked {folder}"),
-        };
+        let mut configured = Self::empty(world);
         // The server ignores further arguments.
         configured.set(
             "EVERYTHING_COMMAND",
@@ -48,12 +52,12 @@ impl Configured {
         configured
     }
 
-    fn set(&mut self, key: &str, value: impl Into<String>) {
+    pub fn set(&mut self, key: &str, value: impl Into<String>) {
         self.environment
             .push((format!("PLANCK_MCP_{key}"), value.into()));
     }
 
-    async fn node(&self, world: &World) -> Result<Node> {
+    pub async fn node(&self, world: &World) -> Result<Node> {
         let pairs = self.environment.iter();
         let pairs: Vec<(&str, &str)> = pairs
             .map(|(name, value)| (name.as_str(), value.as_str()))
@@ -61,14 +65,14 @@ impl Configured {
         world.node_with(&pairs).await
     }
 
-    async fn planck(&self, world: &World, args: &[&str]) -> Result<Ran> {
+    pub async fn planck(&self, world: &World, args: &[&str]) -> Result<Ran> {
         let mut command = world.planck()?;
         command.args(args).envs(self.environment.iter().cloned());
         run(command).await
     }
 
     /// Waits until `planck sidecar ls` has a line with these words.
-    async fn listed(&self, world: &World, words: &[&str]) -> Result<()> {
+    pub async fn listed(&self, world: &World, words: &[&str]) -> Result<()> {
         let list = async || {
             let listed = self.planck(world, &["sidecar", "ls"]).await.ok()?;
             let mut lines = listed.out.lines();
@@ -78,7 +82,7 @@ impl Configured {
         within(PATIENCE, &format!("a line with {words:?}"), list).await
     }
 
-    async fn leaves_nothing(&self) -> Result<()> {
+    pub async fn leaves_nothing(&self) -> Result<()> {
         eventually("no process of the server is left", async || {
             (count(&self.mark) == 0).then_some(())
         })
@@ -298,8 +302,7 @@ async fn a_server_at_an_address_may_die_and_come_back() -> Result<()> {
     let world = World::start(Backend::Sqlite, script).await?;
     let port = free_port()?;
     let mut server = serve(&program, port, &world)?;
-    let mut configured = Configured::new(&world, &program);
-    configured.environment.clear();
+    let mut configured = Configured::empty(&world);
     configured.set("REMOTE_URL", format!("http://127.0.0.1:{port}/mcp"));
     let node = configured.node(&world).await?;
     configured.listed(&world, &["remote", "get-sum"]).await?;
