@@ -99,7 +99,7 @@ enum CliCommand {
     /// Sidecars: programs that offer tools
     #[command(subcommand)]
     Sidecar(sidecar::SidecarCommand),
-    /// MCP servers: offer their tools to agents
+    /// MCP: offer the tools of a server to agents, and teams as tools to a client
     #[command(subcommand)]
     Mcp(mcp::McpCommand),
     /// Watch what is published

@@ -3,6 +3,7 @@
 mod add;
 mod allow;
 mod bridge;
+mod serve;
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use crate::{args::GlobalArgs, exit::Exit, output::warn};
 Examples:
   planck mcp add files --sandbox network -- npx -y @modelcontextprotocol/server-filesystem .
   planck mcp allow files
-  planck mcp bridge github --env GITHUB_TOKEN -- github-mcp-server stdio")]
+  planck mcp bridge github --env GITHUB_TOKEN -- github-mcp-server stdio
+  claude mcp add planck -- planck mcp serve")]
 pub enum McpCommand {
     /// Try an MCP server, and add it to the configuration
     Add(add::AddArgs),
@@ -24,6 +26,8 @@ pub enum McpCommand {
     Allow(allow::AllowArgs),
     /// Offer the tools of an MCP server to all agents of a cluster, as a sidecar
     Bridge(bridge::BridgeArgs),
+    /// Offer teams of agents as tools to an MCP client, on standard input and output
+    Serve(serve::ServeArgs),
 }
 
 impl McpCommand {
@@ -32,6 +36,7 @@ impl McpCommand {
             Self::Add(add) => Box::pin(add.perform(global)).await,
             Self::Allow(allow) => Box::pin(allow.perform(global)).await,
             Self::Bridge(bridge) => Box::pin(bridge.perform(global)).await,
+            Self::Serve(serve) => Box::pin(serve.perform(global)).await,
         }
     }
 }

@@ -14,7 +14,7 @@ use super::Planck;
 const PROMPT: &str = "a prompt is given to a command: planck run \"What is in this folder?\"";
 
 /// Words of similar programs that people type after a command, each with what does the same here.
-const ELSEWHERE: [(&str, &str, &str); 9] = [
+const ELSEWHERE: [(&str, &str, &str); 8] = [
     ("planck", "--resume", "planck chat --continue"),
     ("planck", "--continue", "planck chat --continue"),
     ("planck", "-c", "planck chat --continue"),
@@ -28,11 +28,6 @@ const ELSEWHERE: [(&str, &str, &str); 9] = [
         "planck",
         "resume",
         "planck chat --continue, or planck session resume NAME",
-    ),
-    (
-        "planck",
-        "mcp",
-        "there is no MCP; programs offer tools as sidecars: planck sidecar new",
     ),
     (
         "events",
@@ -162,7 +157,6 @@ mod tests {
         for (line, way) in [
             ("planck --resume", "planck chat --continue"),
             ("planck login", "planck init"),
-            ("planck mcp", "planck sidecar new"),
             ("planck run what is here", QUOTES),
             ("planck run -q what is here", QUOTES),
             ("planck events --session a", "planck session attach NAME"),

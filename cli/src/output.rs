@@ -115,6 +115,13 @@ pub fn data(text: &str) -> io::Result<()> {
     }
 }
 
+/// Returns standard output for a protocol that a program reads. It must be no terminal, because
+/// nothing is cleaned.
+pub fn for_program() -> io::Result<tokio::fs::File> {
+    let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    Ok(tokio::fs::File::from_std(file))
+}
+
 /// Writes JSON, in whose strings invisible and control characters are escaped.
 pub fn json_text(text: &str) -> io::Result<()> {
     write(io::stdout().lock(), &clean_json(text))

@@ -18,7 +18,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use super::{openapi, problem::Problem};
 
 /// The maximum size of a body in bytes.
-const BODY: usize = 8 << 20;
+pub const BODY: usize = 8 << 20;
 /// How long a client may take to send a body.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -97,7 +97,7 @@ fn check_fields(bytes: &[u8], known: &[&str], similar: f64) -> Result<(), Proble
 
 /// Refuses a body that does not say that it is JSON. A page of another site can send such a body
 /// only after the browser has asked the front, which refuses.
-fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
+pub fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
     let kind = headers.get(header::CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -111,7 +111,7 @@ fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 /// Reads a body of limited size in limited time.
-async fn read(body: Body) -> Result<Bytes, Problem> {
+pub async fn read(body: Body) -> Result<Bytes, Problem> {
     let read = tokio::time::timeout(PATIENCE, axum::body::to_bytes(body, BODY)).await;
     read.map_err(|_| {
         Problem::new(

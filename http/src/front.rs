@@ -10,7 +10,13 @@ use axum::{
     routing::any,
 };
 use planck_client::Client;
-use planck_common::{SessionId, command::Start, spec::LOCAL};
+use planck_common::{
+    SessionId,
+    command::{Start, Started},
+    event::json,
+    spec::LOCAL,
+};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -19,8 +25,8 @@ use super::{
     feed::{Feed, Feeds},
     guard::{AllowedNames, guard},
     health,
-    key::{Caller, Keys, Role},
-    openai, openapi,
+    key::{Caller, KeyHash, Keys, Role},
+    mcp, openai, openapi,
     problem::Problem,
     route::Route,
     server::{self, ConnectionLimits},
@@ -41,6 +47,9 @@ pub struct FrontOptions {
 
 /// The part of the connections that one address may have without a key: a quarter.
 const KEYLESS_SHARE: usize = 4;
+
+/// The field of a session's metadata with the digest of the request that started the session.
+const DIGEST: &str = "http_request";
 
 /// Where a session works if its request names neither a workspace nor a folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -146,6 +155,13 @@ impl Front {
         self.tasks.wait().await;
     }
 
+    /// Ends the feeds of a front that serves no listener.
+    pub(crate) async fn end_streams(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
     /// Returns all routes, behind the checks that every request passes.
     pub fn routes(self: &Arc<Self>) -> Router {
         let add = |router: Router<_>, route: Route| router.route(route.path, route.handler());
@@ -188,6 +204,28 @@ impl Front {
 
     pub(crate) fn start_defaults(&self) -> &StartDefaults {
         &self.start
+    }
+
+    /// Starts the session that a request names with a key of the client's, or finds it if the same
+    /// request was sent before. Refuses another request with the same key.
+    pub(crate) async fn start_once(
+        &self,
+        mut start: Start,
+        by: Option<String>,
+    ) -> Result<Started, Problem> {
+        // The author is no part of the digest, because another caller may repeat the request.
+        let digest = KeyHash::of(&json(&start)).to_string();
+        start.metadata.insert(DIGEST.into(), digest.as_str().into());
+        start.by = by;
+        let started = self.client.start(start).await?;
+        let known = self.client.session(&started.session_id).await?;
+        if known.metadata.get(DIGEST).and_then(Value::as_str) != Some(&digest) {
+            return Err(Problem::conflict(format!(
+                "the session `{}` was started by another request; use a new key",
+                started.session_id
+            )));
+        }
+        Ok(started)
     }
 
     /// Returns what the front counts, in Prometheus' text format.
@@ -236,7 +274,7 @@ impl Front {
 
 /// Returns the table of the routes that the description has.
 pub fn table() -> Vec<Route> {
-    [v1::routes(), ui::routes(), openai::routes()].concat()
+    [v1::routes(), ui::routes(), openai::routes(), mcp::routes()].concat()
 }
 
 async fn no_route(uri: Uri) -> Response {

@@ -14,6 +14,7 @@ mod server;
 
 mod console;
 mod health;
+mod mcp;
 mod openai;
 mod openapi;
 mod sse;
@@ -27,3 +28,4 @@ pub mod fuzz;
 pub use front::{Front, FrontOptions, MetricsText, StartDefaults};
 pub use guard::AllowedNames;
 pub use key::{Key, KeyHash, Keys, MalformedHash, Role};
+pub use mcp::DRIVER_LOG;

@@ -37,15 +37,17 @@ enum RouteFamily {
     Planck,
     AiSdk,
     OpenAi,
+    Mcp,
 }
 
 impl RouteFamily {
-    const ALL: [Self; 3] = [Self::Planck, Self::AiSdk, Self::OpenAi];
+    const ALL: [Self; 4] = [Self::Planck, Self::AiSdk, Self::OpenAi, Self::Mcp];
 
     fn of(path: &str) -> Self {
         match path {
             _ if path.starts_with("/ui/") => Self::AiSdk,
             _ if path.starts_with(openai::PREFIX) => Self::OpenAi,
+            "/mcp" => Self::Mcp,
             _ => Self::Planck,
         }
     }
@@ -55,6 +57,7 @@ impl RouteFamily {
             Self::Planck => "planck",
             Self::AiSdk => "ai-sdk",
             Self::OpenAi => "openai",
+            Self::Mcp => "mcp",
         }
     }
 
@@ -63,13 +66,14 @@ impl RouteFamily {
             Self::Planck => "The verbs of the protocol.",
             Self::AiSdk => "The UI message stream of the AI SDK, version 1.",
             Self::OpenAi => "The wire of OpenAI's clients. A team stands in the place of a model.",
+            Self::Mcp => "The Model Context Protocol. Teams are tools.",
         }
     }
 
     /// Returns the content of an error.
     fn refusal(self, schemas: &mut SchemaGenerator) -> Value {
         match self {
-            Self::Planck | Self::AiSdk => {
+            Self::Planck | Self::AiSdk | Self::Mcp => {
                 json!({"application/problem+json": {"schema": schemas.subschema_for::<Problem>()}})
             }
             Self::OpenAi => {

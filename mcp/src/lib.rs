@@ -25,6 +25,7 @@ mod outcome;
 pub use bridge::{Bridge, BridgeError};
 pub use connection::ServerTransport;
 pub use http::{HeaderSource, ServerUrl};
+pub use lines::{BoundedLines, LONGEST_LINE};
 pub use offer::{Offer, OfferedTool};
 pub use pins::{PinnedTools, Pins};
 pub use process::ServerCommand;

@@ -16,22 +16,17 @@ use planck_common::{
         Messages, Outcome, Prompt, ReadMessages, Removed, Rename, Renamed, Rewind, SessionInfo,
         SessionStateNow, Sessions, Start, Started, Waits, WorkState,
     },
-    event::json,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::JsonReply;
 use crate::{
     body::{self, Id, JsonBody, QueryArguments, idempotency_key},
     front::Front,
-    key::{Caller, KeyHash},
+    key::Caller,
     problem::Problem,
 };
-
-/// The field of a session's metadata with the digest of the request that started the session.
-const DIGEST: &str = "http_request";
 
 pub async fn list(
     State(front): State<Arc<Front>>,
@@ -47,31 +42,18 @@ pub async fn start(
     JsonBody(mut start): JsonBody<Start>,
 ) -> Result<(StatusCode, Json<Started>), Problem> {
     front.start_defaults().complete(&mut start, &caller)?;
-    // The author is no part of the digest, because another caller may repeat the request.
     let by = caller.author(start.by.take());
-    let Some(key) = idempotency_key(&headers)? else {
-        start.by = by;
-        let started = front.client().start(start).await?;
-        return Ok((StatusCode::CREATED, Json(started)));
+    let started = match idempotency_key(&headers)? {
+        Some(key) => {
+            start.session_id.get_or_insert(key);
+            front.start_once(start, by).await?
+        }
+        None => {
+            start.by = by;
+            front.client().start(start).await?
+        }
     };
-    start.session_id.get_or_insert(key);
-    let digest = digest(&start);
-    start.metadata.insert(DIGEST.into(), digest.as_str().into());
-    start.by = by;
-    let started = front.client().start(start).await?;
-    let known = front.client().session(&started.session_id).await?;
-    if known.metadata.get(DIGEST).and_then(Value::as_str) != Some(&digest) {
-        return Err(Problem::conflict(format!(
-            "the session `{}` was started by another request; use a new `Idempotency-Key`",
-            started.session_id
-        )));
-    }
     Ok((StatusCode::CREATED, Json(started)))
-}
-
-/// Returns a digest of a request, by which a repetition is told from another request.
-fn digest(start: &Start) -> String {
-    KeyHash::of(&json(start)).to_string()
 }
 
 pub async fn info(State(front): State<Arc<Front>>, Id(session): Id) -> JsonReply<SessionInfo> {

@@ -9,7 +9,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("async_nats", &["bus/", "bench/", "sidecar-sdk/", "tests/"]),
     ("sqlx", &["store/src", "tests/", "migrations/"]),
     ("axum", &["http/", "scripted-model/"]),
-    ("rmcp", &["mcp/"]),
+    ("rmcp", &["http/", "mcp/"]),
 ];
 
 /// The modules of the node that are restricted, and the crate of the cluster, each with what it must

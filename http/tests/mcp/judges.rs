@@ -1,0 +1,117 @@
+//! The SDKs of the MCP project as clients of two fronts, over real connections. `tools/install` fetches
+//! them.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use tokio::{net::TcpListener, process::Command};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+
+/// If this is set, as in CI, missing SDKs fail the tests. Otherwise the tests are skipped.
+const NEEDED: &str = "PLANCK_TESTS_NEED_JUDGES";
+
+/// Returns the model of a scenario.
+fn model(scenario: &str) -> ScriptedModel {
+    let story = ScriptedModel::new().pace(PACE * 3);
+    if scenario == "lost" {
+        return story.text(STORY);
+    }
+    let paint = |model: ScriptedModel, answer: &str| {
+        model.call("paint", json!({"colour": "red"})).text(answer)
+    };
+    let warm = json!({"city": "Rome", "degrees": 21});
+    let tour = paint(story, "Hello.").text("Again.");
+    let tour = tour.call("submit_output", warm);
+    paint(tour, "Painted.").text(STORY)
+}
+
+fn root() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    root.unwrap().to_owned()
+}
+
+/// Returns the command that plays scenarios with an SDK, or `None` if the SDK is not there.
+fn judge(program: &str, script: &str, sdk: &str) -> Option<Command> {
+    let sdk = root().join(sdk);
+    if !sdk.is_dir() {
+        assert!(
+            env::var_os(NEEDED).is_none(),
+            "{NEEDED} is set, and {} is missing: run tools/install",
+            sdk.display()
+        );
+        eprintln!(
+            "SKIPPED: {} is missing; tools/install says why",
+            sdk.display()
+        );
+        return None;
+    }
+    let mut command = Command::new(program);
+    command
+        .arg(root().join("tests/judges/mcp-client").join(script))
+        .env("PYTHONPATH", root().join(".tools/mcp-python"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("MCP_JUDGE", root().join(".tools/mcp-client"))
+        .env("PLANCK_KEY", "ann")
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    Some(command)
+}
+
+/// Plays a scenario against two fronts of one node.
+async fn play(mut judge: Command, scenario: &str, generation: &str) {
+    let served = Served::with(model(scenario), keys()).await;
+    let stop = CancellationToken::new();
+    let mut serving = Vec::new();
+    judge.args([scenario, generation]);
+    for front in &served.fronts {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        judge.arg(format!("http://{}/mcp", listener.local_addr().unwrap()));
+        serving.push(tokio::spawn(
+            Arc::clone(front).serve(listener, stop.clone()),
+        ));
+    }
+    let said = tokio::time::timeout(PATIENCE * 2, judge.output()).await;
+    let said = said.expect("the SDK finishes").unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, errors) = (text(&said.stdout), text(&said.stderr));
+    assert!(
+        said.status.success(),
+        "{scenario} {generation}: {out}{errors}"
+    );
+    let last: Value = serde_json::from_str(out.trim().lines().last().unwrap()).unwrap();
+    assert_eq!(served.prompts(last["session"].as_str().unwrap()).await, 1);
+    stop.cancel();
+    for front in serving {
+        front.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the SDKs of the MCP project: make test-all"]
+async fn sdk_for_python_uses_teams_as_tools() {
+    for scenario in ["tour", "lost"] {
+        for generation in ["legacy", "auto"] {
+            let Some(judge) = judge("python3", "client.py", ".tools/mcp-python/mcp") else {
+                return;
+            };
+            play(judge, scenario, generation).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the SDKs of the MCP project: make test-all"]
+async fn sdk_for_typescript_uses_teams_as_tools() {
+    let sdk = ".tools/mcp-client/node_modules/@modelcontextprotocol/sdk";
+    for scenario in ["tour", "lost"] {
+        let Some(judge) = judge("node", "client.mjs", sdk) else {
+            return;
+        };
+        play(judge, scenario, "legacy").await;
+    }
+}
