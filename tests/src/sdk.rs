@@ -1,9 +1,9 @@
-//! The SDKs of ready-made clients as processes: the AI SDK's and OpenAI's, which `tools/install`
-//! fetches.
+//! The SDKs of ready-made clients as processes: the AI SDK's, OpenAI's and those of the MCP project,
+//! which `tools/install` fetches.
 
 use std::{
     env,
-    fs::File,
+    fs::{self, File},
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -30,6 +30,8 @@ pub enum Sdk {
     AiSdk,
     OpenAiPython,
     OpenAiJavaScript,
+    McpPython,
+    McpTypeScript,
 }
 
 /// A client that runs. Dropping it kills it.
@@ -53,6 +55,19 @@ fn node_in(modules: &Path) -> PathBuf {
     own.unwrap_or_else(|| "node".into())
 }
 
+/// Returns the Python that finds the packages of a folder.
+fn python(folder: &str) -> Command {
+    let mut command = Command::new("python3");
+    command
+        .arg("-")
+        .env(
+            "PYTHONPATH",
+            fs::canonicalize(root().join(folder)).unwrap_or_default(),
+        )
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
 impl Sdk {
     /// Returns whether the SDK is there. Without it the test is skipped and says so, unless
     /// `PLANCK_TESTS_NEED_JUDGES` is set.
@@ -61,6 +76,8 @@ impl Sdk {
             Self::AiSdk => ".tools/ui/node_modules/ai",
             Self::OpenAiPython => ".tools/judges/openai",
             Self::OpenAiJavaScript => ".tools/openai/node_modules/openai",
+            Self::McpPython => ".tools/mcp-python/mcp",
+            Self::McpTypeScript => ".tools/mcp-client/node_modules/@modelcontextprotocol/sdk",
         });
         let is_there = folder.is_dir();
         assert!(
@@ -91,37 +108,64 @@ impl Sdk {
         match self {
             Self::AiSdk => node(".tools/ui"),
             Self::OpenAiJavaScript => node(".tools/openai"),
-            Self::OpenAiPython => {
-                let mut command = Command::new("python3");
-                command
-                    .arg("-")
-                    .env("PYTHONPATH", root().join(".tools/judges"))
-                    .env("PYTHONDONTWRITEBYTECODE", "1");
-                command
-            }
+            Self::McpTypeScript => node(".tools/mcp-client"),
+            Self::OpenAiPython => python(".tools/judges"),
+            Self::McpPython => python(".tools/mcp-python"),
         }
     }
 
     /// Starts a client that plays a scenario against a front. Its sessions work in `dir`.
     pub fn play(self, scenario: &str, front: &Front, dir: &Path) -> Result<SdkClient> {
-        let judges = root().join("tests/judges");
-        let script = judges.join(match self {
-            Self::AiSdk => "ui/judge.mjs",
-            Self::OpenAiPython => "openai/client.py",
-            Self::OpenAiJavaScript => "openai/client.mjs",
-        });
         let mut command = self.interpreter();
         command
             .args([scenario, &front.url()])
-            .stdin(Stdio::from(File::open(script)?))
             .env("OPENAI_JUDGE", root().join(".tools/openai"))
             .env("PLANCK_SCENE", scenario)
             .env("PLANCK_FRONT", front.url())
             .env("PLANCK_KEY", front.key())
             .env("OPENAI_API_KEY", front.key())
-            .env("AI_SDK_LOG_WARNINGS", "false");
+            .env("AI_SDK_LOG_WARNINGS", "false")
+            .env("PLANCK_DIR", dir);
+        self.start(command, scenario)
+    }
+
+    /// Starts a client of MCP that plays a scenario against targets, which `tests/judges/mcp-client`
+    /// describes. The client, and the servers that it starts, have the environment of `like` and work in
+    /// its folder.
+    pub fn play_mcp(
+        self,
+        scenario: [&str; 2],
+        targets: &[String],
+        key: &str,
+        like: &Command,
+    ) -> Result<SdkClient> {
+        let (mut command, like) = (self.interpreter(), like.as_std());
+        let environment = like.get_envs();
         command
-            .env("PLANCK_DIR", dir)
+            .args(scenario)
+            .args(targets)
+            .envs(environment.filter_map(|(name, value)| Some((name, value?))))
+            .env(
+                "MCP_JUDGE",
+                root().join(".tools/mcp-client").canonicalize()?,
+            )
+            .env("PLANCK_KEY", key);
+        if let Some(folder) = like.get_current_dir() {
+            command.current_dir(folder);
+        }
+        self.start(command, &scenario.join(" "))
+    }
+
+    fn start(self, mut command: Command, scenario: &str) -> Result<SdkClient> {
+        let script = root().join("tests/judges").join(match self {
+            Self::AiSdk => "ui/judge.mjs",
+            Self::OpenAiPython => "openai/client.py",
+            Self::OpenAiJavaScript => "openai/client.mjs",
+            Self::McpPython => "mcp-client/client.py",
+            Self::McpTypeScript => "mcp-client/client.mjs",
+        });
+        command
+            .stdin(Stdio::from(File::open(script)?))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);

@@ -62,10 +62,17 @@ pub struct Begun {
     warning: Option<String>,
 }
 
-/// What a tool answers.
-pub struct Answered(CallToolResult);
+/// What a call has come to.
+pub enum Performed {
+    Done(ToolAnswer),
+    /// The client follows the work as a task.
+    Begun(Begun),
+}
 
-impl Answered {
+/// What a tool answers.
+pub struct ToolAnswer(CallToolResult);
+
+impl ToolAnswer {
     /// Returns the answer as structured content, and as the same in text.
     fn new(content: &impl Serialize, has_failed: bool) -> Result<Self, Problem> {
         let content = serde_json::to_value(content)
@@ -101,49 +108,51 @@ impl Call {
         }
     }
 
+    /// Performs the call. With `as_task`, does not wait for work that it begins.
     pub async fn perform(
         &mut self,
         tool: ToolName,
         given: JsonObject,
-    ) -> Result<Answered, Problem> {
+        as_task: bool,
+    ) -> Result<Performed, Problem> {
         self.caller.needs(tool.role(), tool.name())?;
-        let work = match tool {
+        let answer = match tool {
             ToolName::ListTeams => {
                 let NoArguments {} = arguments::read(given)?;
-                return Answered::new(&self.teams().await?, false);
+                ToolAnswer::new(&self.teams().await?, false)
             }
             ToolName::ListSessions => {
                 let list: arguments::ListSessions = arguments::read(given)?;
-                return Answered::new(&self.sessions(list.limit).await?, false);
+                ToolAnswer::new(&self.sessions(list.limit).await?, false)
             }
             ToolName::RunTeam => {
                 let run: RunTeam = arguments::read(given)?;
                 let wait = arguments::wait(run.wait_seconds)?;
                 let begun = self.run(run).await?;
-                self.follow(begun, wait).await
+                if as_task {
+                    return Ok(Performed::Begun(begun));
+                }
+                ToolAnswer::work(&self.follow(begun, wait).await)
             }
             ToolName::Continue => {
                 let more: Continue = arguments::read(given)?;
                 let wait = arguments::wait(more.wait_seconds)?;
                 let begun = self.send(more).await?;
-                self.follow(begun, wait).await
+                if as_task {
+                    return Ok(Performed::Begun(begun));
+                }
+                ToolAnswer::work(&self.follow(begun, wait).await)
             }
-            ToolName::Status => {
-                let status: Status = arguments::read(given)?;
-                arguments::session(&status.session)?;
-                let prompt = arguments::prompt_id(status.prompt_id.as_deref())?;
-                let wait = arguments::wait(status.wait_seconds)?;
-                self.watch(&status.session, prompt, wait, None).await?
-            }
-            ToolName::Answer => self.answer(arguments::read(given)?).await?,
-            ToolName::Cancel => self.cancel(arguments::read(given)?).await?,
+            ToolName::Status => ToolAnswer::work(&self.status(arguments::read(given)?).await?),
+            ToolName::Answer => ToolAnswer::work(&self.answer(arguments::read(given)?).await?),
+            ToolName::Cancel => ToolAnswer::work(&self.cancel(arguments::read(given)?).await?),
         };
-        Answered::work(&work)
+        answer.map(Performed::Done)
     }
 
     /// Starts a session with a prompt. The client is told the ids before, so that it can find the
     /// session although the connection breaks meanwhile.
-    pub async fn run(&mut self, run: RunTeam) -> Result<Begun, Problem> {
+    async fn run(&mut self, run: RunTeam) -> Result<Begun, Problem> {
         arguments::prompt(&run.prompt)?;
         let key = run.request_key.as_deref();
         let session: SessionId = arguments::request_key(key)?.unwrap_or_else(SessionId::mint);
@@ -182,7 +191,7 @@ impl Call {
     }
 
     /// Sends a further prompt.
-    pub async fn send(&mut self, more: Continue) -> Result<Begun, Problem> {
+    async fn send(&mut self, more: Continue) -> Result<Begun, Problem> {
         arguments::session(&more.session)?;
         arguments::prompt(&more.prompt)?;
         let key = arguments::request_key(more.request_key.as_deref())?;
@@ -222,6 +231,13 @@ impl Call {
         let work = watched.await;
         work.unwrap_or_else(|problem| Work::going_on(&session, &prompt, problem.detail()))
             .warn(warning)
+    }
+
+    async fn status(&mut self, given: Status) -> Result<Work, Problem> {
+        arguments::session(&given.session)?;
+        let prompt = arguments::prompt_id(given.prompt_id.as_deref())?;
+        let wait = arguments::wait(given.wait_seconds)?;
+        self.watch(&given.session, prompt, wait, None).await
     }
 
     async fn answer(&mut self, given: AnswerWait) -> Result<Work, Problem> {

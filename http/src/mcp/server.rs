@@ -16,8 +16,7 @@ use rmcp::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
-    arguments::{self, Continue, RunTeam},
-    call::Call,
+    call::{Call, Performed},
     progress::Progress,
     tasks,
     tools::{self, INSTRUCTIONS, ToolName},
@@ -138,35 +137,15 @@ impl ServerHandler for McpServer {
         let given = request.arguments.unwrap_or_default();
         let has_tasks = context.client_capabilities();
         let has_tasks = has_tasks.is_some_and(|client| client.supports_tasks());
-        let answered = async {
+        let performed = async {
             let (mut call, _place) = self.call(&context)?;
-            if has_tasks {
-                call.caller.needs(tool.role(), tool.name())?;
-                let begun = match tool {
-                    ToolName::RunTeam => {
-                        let run: RunTeam = arguments::read(given)?;
-                        arguments::wait(run.wait_seconds)?;
-                        call.run(run).await?
-                    }
-                    ToolName::Continue => {
-                        let more: Continue = arguments::read(given)?;
-                        arguments::wait(more.wait_seconds)?;
-                        call.send(more).await?
-                    }
-                    ToolName::ListTeams
-                    | ToolName::Status
-                    | ToolName::ListSessions
-                    | ToolName::Answer
-                    | ToolName::Cancel => return complete(&mut call, tool, given).await,
-                };
-                let task = tasks::begun(&begun);
-                return Ok(CreateTaskResult::new(task).into());
-            }
-            complete(&mut call, tool, given).await
+            Ok(match call.perform(tool, given, has_tasks).await? {
+                Performed::Done(answer) => answer.result().into(),
+                Performed::Begun(begun) => CreateTaskResult::new(tasks::begun(&begun)).into(),
+            })
         };
-        Ok(Box::pin(answered)
-            .await
-            .unwrap_or_else(|problem| failure(&problem).into()))
+        let performed: Result<_, Problem> = Box::pin(performed).await;
+        Ok(performed.unwrap_or_else(|problem| failure(&problem).into()))
     }
 
     async fn get_task(
@@ -212,13 +191,4 @@ impl ServerHandler for McpServer {
         let cancelled: Result<_, Problem> = Box::pin(cancelled).await;
         cancelled.map_err(|problem| error_of(&problem))
     }
-}
-
-async fn complete(
-    call: &mut Call,
-    tool: ToolName,
-    given: rmcp::model::JsonObject,
-) -> Result<CallToolResponse, Problem> {
-    let answered = call.perform(tool, given).await?;
-    Ok(answered.result().into())
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json, value::to_raw_value};
 use tokio::time::timeout;
 
 use super::{
-    call::{Answered, Begun, Call, look},
+    call::{Begun, Call, ToolAnswer, look},
     progress::short,
     work::{OpenWait, State, Work},
 };
@@ -159,7 +159,7 @@ fn told(work: &Work) -> String {
 }
 
 fn result(work: &Work) -> Result<serde_json::Map<String, Value>, Problem> {
-    let result = serde_json::to_value(Answered::work(work)?.result());
+    let result = serde_json::to_value(ToolAnswer::work(work)?.result());
     match result {
         Ok(Value::Object(result)) => Ok(result),
         Ok(_) | Err(_) => Err(Problem::bad_request("the result of the task has no JSON")),

@@ -179,7 +179,7 @@ impl Work {
         if matches!(state, State::Working | State::InputRequired) {
             let is_meant = |wait: &WaitRow| outcome.waits.contains(&wait.id);
             let (meant, others): (Vec<_>, Vec<_>) = now.waits.into_iter().partition(is_meant);
-            // Without a list in the outcome, the waits of the session are those of the work.
+            // Work that waits for nothing itself may be behind other work of the session.
             let waits = if meant.is_empty() { others } else { meant };
             work.waits = waits.into_iter().map(OpenWait::from).collect();
             work.so_far = now.lead.as_ref().and_then(so_far);

