@@ -181,18 +181,14 @@ async fn last_event(call: &Call, session: &SessionId) -> Result<Timestamp, Probl
     Ok(event.map_or_else(Timestamp::now, |event| event.at))
 }
 
-/// Returns what an agent asks as a form for the user. Its id has the digest, so that an answer counts
-/// only for what was shown.
+/// Returns what an agent asks as a form for the user, unless it is too long for a form: what a user
+/// allows is shown whole. The form's id has the digest, so that an answer counts only for what was
+/// shown.
 fn question(wait: &OpenWait) -> Option<(String, InputRequest)> {
-    let request = wait
-        .request
-        .as_ref()
-        .map(Value::to_string)
-        .unwrap_or_default();
-    let message: String = format!("{}\n{request}", wait.title)
-        .chars()
-        .take(QUESTION)
-        .collect();
+    let message = format!("{}\n{}", wait.title, wait.request);
+    if message.chars().count() > QUESTION {
+        return None;
+    }
     let decision = json!({"type": "string", "enum": ["allow", "deny"], "description": "Whether it may happen"});
     let reason = json!({"type": "string", "description": "Why not, which the agent reads"});
     let (properties, required) = match wait.kind.as_str() {
@@ -218,7 +214,6 @@ fn value_field(wait: &OpenWait) -> Value {
     match (&wait.options, &wait.schema) {
         (_, Some(schema)) => {
             let text = format!("JSON that satisfies this schema: {schema}");
-            let text: String = text.chars().take(QUESTION).collect();
             json!({"type": "string", "description": text})
         }
         (Some(options), None) => {
@@ -229,7 +224,7 @@ fn value_field(wait: &OpenWait) -> Value {
     }
 }
 
-/// Passes the answers of a user on. Answers to what was not asked are refused.
+/// Passes the answers of a user on. An answer to what is not asked any more is ignored.
 pub async fn update(call: &Call, id: &str, responses: InputResponses) -> Result<(), Problem> {
     let id: TaskId = id.parse()?;
     if responses.len() > MOST_ANSWERS {
@@ -314,7 +309,7 @@ mod tests {
             id: "c1".into(),
             kind: kind.into(),
             title: "bash: git push".into(),
-            request: Some(json!({"tool": "bash"})),
+            request: json!({"tool": "bash"}),
             options: None,
             schema: None,
             rule: None,
@@ -372,6 +367,15 @@ mod tests {
                     .contains("git push")
             );
         }
+    }
+
+    #[test]
+    fn what_is_too_long_for_a_form_is_not_asked() {
+        let long = OpenWait {
+            request: json!({"tool": "bash", "args": {"command": "x".repeat(QUESTION)}}),
+            ..wait("approval")
+        };
+        assert!(question(&long).is_none());
     }
 
     #[test]

@@ -90,9 +90,8 @@ pub struct OpenWait {
     pub kind: String,
     /// One line that says what is asked.
     pub title: String,
-    /// The whole of what is asked. Absent if it is large.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request: Option<Value>,
+    /// The whole of what is asked or, if that is too large, a text that says where it can be seen.
+    pub request: Value,
     /// The answers that a question suggests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub options: Option<Vec<String>>,
@@ -110,17 +109,24 @@ pub struct OpenWait {
 
 impl From<WaitRow> for OpenWait {
     fn from(wait: WaitRow) -> Self {
-        let small = |json: &str| {
-            let is_small = json.len() <= MOST_REQUEST;
-            is_small.then(|| serde_json::from_str(json).ok())?
+        let read = |json: &str| -> Value {
+            match json.len() <= MOST_REQUEST {
+                true => serde_json::from_str(json).unwrap_or_default(),
+                // A part could hide what the rest does.
+                false => format!(
+                    "not shown, because it has {} bytes: look at it in the console or with `planck waits -o json` before you answer",
+                    json.len()
+                )
+                .into(),
+            }
         };
         Self {
             id: wait.id.to_string(),
             kind: wait.kind.name().to_owned(),
             title: wait.title,
-            request: small(wait.request.get()),
+            request: read(wait.request.get()),
             options: wait.options,
-            schema: wait.schema.and_then(|schema| small(schema.get())),
+            schema: wait.schema.map(|schema| read(schema.get())),
             rule: wait.rule.and_then(|rule| serde_json::to_value(rule).ok()),
             digest: wait.digest,
             expires_at: wait.expires_at.map(|at| at.to_string()),
@@ -427,6 +433,22 @@ mod tests {
         let fields = json!({"state": "over", "outcome": "error", "error": error});
         let work = Work::new("s1", outcome(fields), Now::default());
         assert_eq!(work.reason.as_deref(), Some("no key"));
+    }
+
+    #[test]
+    fn large_request_is_shown_whole_or_not_at_all() {
+        for (size, is_shown) in [(MOST_REQUEST / 2, true), (MOST_REQUEST, false)] {
+            let request = json!({"tool": "bash", "args": {"command": "x".repeat(size)}});
+            let row = json!({
+                "id": "c1", "session_id": "s1", "agent_id": "a1", "seq": 1, "kind": "approval", "state": "open",
+                "title": "bash", "request": request, "digest": "5e0c", "opened_at": "2026-01-01T00:00:00.000Z",
+            });
+            let row: WaitRow = serde_json::from_str(&row.to_string()).unwrap();
+            let wait = OpenWait::from(row);
+            assert_eq!(wait.request == request, is_shown);
+            let text = wait.request.as_str().unwrap_or("`planck waits");
+            assert!(text.contains("`planck waits"), "{text}");
+        }
     }
 
     #[test]
