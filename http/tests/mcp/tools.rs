@@ -1,5 +1,11 @@
 //! The tools, with a client of each generation of the protocol.
 
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+use tokio_util::sync::CancellationToken;
+
 use super::*;
 
 #[tokio::test]
@@ -209,6 +215,48 @@ async fn agent_that_asks_gets_an_answer() {
     assert!(why.starts_with("exists"), "{why}");
     let log = log_of(&served, work["session"].as_str().unwrap()).await;
     assert_eq!(log.matches(r#""type":"tool_start""#).count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn front_that_stops_answers_the_calls_that_wait() {
+    let served = Served::start(ScriptedModel::new().pace(PACE * 20).text(STORY)).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    let front = tokio::spawn(Arc::clone(&served.fronts[0]).serve(listener, stop.clone()));
+    let client = served.client(0, OLD);
+    let params =
+        json!({"name": "run_team", "arguments": {"prompt": "Tell a story.", "request_key": "k"}});
+    let message = client.message("tools/call", params, None).to_string();
+    let call = tokio::spawn(async move {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let size = message.len();
+        let head = format!(
+            "POST /mcp HTTP/1.0\r\nHost: {address}\r\nAccept: application/json, text/event-stream\r\n\
+             Content-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
+        );
+        stream
+            .write_all((head + &message).as_bytes())
+            .await
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    });
+    let other = served.client(1, OLD);
+    let now = || json!({"session": "k", "wait_seconds": 0});
+    while other.call("status", now()).await["isError"] == true {
+        tokio::time::sleep(PACE).await;
+    }
+    stop.cancel();
+    let answer = tokio::time::timeout(PACE * 250, call).await;
+    let answer = answer.expect("the front does not wait").unwrap();
+    let answered = data(&answer).pop().expect(&answer);
+    let work = &answered["result"]["structuredContent"];
+    assert_eq!(work["state"], "working", "{answer}");
+    front.await.unwrap();
+    // The work goes on without the front.
+    assert_eq!(other.work("status", now()).await["state"], "working");
 }
 
 #[tokio::test]

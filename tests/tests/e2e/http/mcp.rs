@@ -215,6 +215,31 @@ impl LineClient {
         Ok(serde_json::from_str(&line.context("the output ended")?)?)
     }
 
+    /// Begins as the protocol says.
+    async fn greet(&mut self) -> Result<()> {
+        let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+        let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello});
+        self.write(&hello.to_string()).await?;
+        let greeted = self.read().await?;
+        ensure!(
+            greeted["result"]["serverInfo"]["name"] == "planck",
+            "{greeted}"
+        );
+        self.write(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
+            .await
+    }
+
+    /// Calls a tool, and returns its structured content.
+    async fn call(&mut self, tool: &str, arguments: &Value) -> Result<Value> {
+        let params = json!({"name": tool, "arguments": arguments});
+        let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params});
+        self.write(&call.to_string()).await?;
+        let answer = self.read().await?;
+        let work = answer["result"]["structuredContent"].clone();
+        ensure!(work.is_object(), "{answer}");
+        Ok(work)
+    }
+
     /// Closes the input, and returns the exit code and what the command warned of.
     async fn ends(mut self) -> Result<(Option<i32>, String)> {
         drop(self.input.take());
@@ -229,20 +254,11 @@ impl LineClient {
 #[tokio::test]
 async fn broken_lines_to_planck_mcp_serve_are_survived_and_endless_ones_are_not() -> Result<()> {
     let world = World::start(Backend::Sqlite, Script::new()).await?;
-    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
-    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello});
     let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}).to_string();
     // A client that goes away before it says anything is no error.
     assert_eq!(LineClient::start(&world)?.ends().await?.0, Some(0));
     let mut client = LineClient::start(&world)?;
-    client.write(&hello.to_string()).await?;
-    assert_eq!(
-        client.read().await?["result"]["serverInfo"]["name"],
-        "planck"
-    );
-    client
-        .write(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
-        .await?;
+    client.greet().await?;
     for broken in ["{", "", "\u{0}", &format!("[{list},{list}")] {
         client.write(broken).await?;
     }
@@ -257,12 +273,45 @@ async fn broken_lines_to_planck_mcp_serve_are_survived_and_endless_ones_are_not(
     assert_eq!(listed["result"]["tools"][1]["name"], "run_team");
     assert_eq!(client.ends().await?, (Some(0), String::new()));
     let mut client = LineClient::start(&world)?;
-    client.write(&hello.to_string()).await?;
-    client.read().await?;
+    client.greet().await?;
     // The command may end before it has read all.
     let _ = client.write(&"x".repeat(20 << 20)).await;
     let (code, warned) = client.ends().await?;
     assert_eq!(code, Some(1), "{warned}");
     ensure!(warned.contains("16 MiB"), "{warned}");
     Ok(())
+}
+
+/// Without NATS and without `planck serve` the node ends with the command.
+#[tokio::test]
+async fn work_of_a_node_that_ended_with_its_client_goes_on_with_the_next_one() -> Result<()> {
+    let slow = Reply::text(words("slow", 5_000)).pace(Pace::per_second(20.0).chunk(8));
+    let script = Script::new()
+        .limited(1, When::any().user("Tell a story."), slow)
+        .rule(When::any().user("Tell a story."), Reply::text("The end."));
+    let world = World::start(Backend::Sqlite, script).await?;
+    let mut client = LineClient::start(&world)?;
+    client.greet().await?;
+    let run = json!({"prompt": "Tell a story.", "request_key": "story", "wait_seconds": 3});
+    let work = client.call("run_team", &run).await?;
+    assert_eq!(work["state"], "working", "{work}");
+    ensure!(
+        work["so_far"]
+            .as_str()
+            .context("no text")?
+            .starts_with("slow-0"),
+        "{work}"
+    );
+    assert_eq!(client.ends().await?.0, Some(0));
+    let mut client = LineClient::start(&world)?;
+    client.greet().await?;
+    // The same call starts nothing, and waits for the same work.
+    let run = json!({"prompt": "Tell a story.", "request_key": "story"});
+    let work = client.call("run_team", &run).await?;
+    assert_eq!(
+        (&work["state"], &work["answer"]),
+        (&json!("completed"), &json!("The end."))
+    );
+    assert_eq!(client.ends().await?.0, Some(0));
+    world.check_model()
 }
