@@ -13,10 +13,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
+use super::progress::short;
 use crate::{body, problem::Problem};
 
 /// How long a call waits for the work unless it says otherwise. Clients cut calls off after 60 s.
 const WAIT: Duration = Duration::from_secs(45);
+/// The maximum number of characters of why an argument is refused.
+const LONGEST_WHY: usize = 400;
 /// The maximum of `wait_seconds`.
 const MOST_WAIT: u32 = 50;
 
@@ -166,8 +169,9 @@ pub struct Cancel {
 /// Reads the arguments of a call. The error for an unknown argument lists the known ones.
 pub fn read<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, Problem> {
     serde_path_to_error::deserialize(Value::Object(arguments)).map_err(|error| {
-        let place = error.path().to_string();
-        let why = error.into_inner();
+        // The texts may quote what was sent.
+        let place = short(&error.path().to_string(), LONGEST_WHY);
+        let why = short(&error.into_inner().to_string(), LONGEST_WHY);
         Problem::bad_request(match place.as_str() {
             "." | "?" => format!("the arguments cannot be used: {why}"),
             _ => format!("the argument `{place}` cannot be used: {why}"),
@@ -260,6 +264,13 @@ mod tests {
             "{why}"
         );
         assert_eq!(refused::<RunTeam>(json!({"prompt": "a", "team": null})), "");
+        let long = "x".repeat(1 << 20);
+        for wrong in [
+            json!({"prompt": "a", "wait_seconds": long}),
+            json!({&long: 1}),
+        ] {
+            assert!(refused::<RunTeam>(wrong).len() < 1_000);
+        }
     }
 
     #[test]
