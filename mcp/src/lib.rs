@@ -22,6 +22,9 @@ mod pins;
 mod call;
 mod outcome;
 
+#[doc(hidden)]
+pub mod fuzz;
+
 pub use bridge::{Bridge, BridgeError};
 pub use connection::ServerTransport;
 pub use http::{HeaderSource, ServerUrl};

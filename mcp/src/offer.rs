@@ -14,10 +14,10 @@ use crate::{pins::PinnedTools, server::ToolRules};
 
 /// The maximum size of the descriptions of all tools in bytes. A sidecar describes all its tools in
 /// one message, and NATS carries 1 MiB by default. Quotes in schemas are escaped in the message.
-const MOST_BYTES: usize = 600 << 10;
+pub const MOST_BYTES: usize = 600 << 10;
 
 /// The maximum size of the description of one tool in bytes. Each request to a model repeats it.
-const LONGEST_DESCRIPTION: usize = 16 << 10;
+pub const LONGEST_DESCRIPTION: usize = 16 << 10;
 
 /// What the sidecar offers.
 #[derive(Debug, Clone, PartialEq)]

@@ -30,6 +30,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("session", served::session_file),
     ("chat", planck_http::fuzz::chat_body),
     ("openai", planck_http::fuzz::openai_bodies),
+    ("mcp", planck_mcp::fuzz::message),
 ];
 
 /// Runs the target with this name. Returns `false` if there is none.

@@ -1,0 +1,45 @@
+//! The decoders of what a server sends, for the fuzzer under `fuzz/`.
+
+use std::collections::BTreeSet;
+
+use planck_common::id::is_id;
+use rmcp::{
+    RoleClient,
+    model::{CallToolResult, ListToolsResult},
+    service::RxJsonRpcMessage,
+};
+
+use crate::{
+    offer::{LONGEST_DESCRIPTION, MOST_BYTES, Offer},
+    outcome,
+    pins::PinnedTools,
+    server::ToolRules,
+};
+
+/// Decodes the bytes as a message of a server, as its list of tools, and as the result of a call.
+///
+/// # Panics
+/// Panics if a decoder has a defect.
+pub fn message(bytes: &[u8]) {
+    let _message = serde_json::from_slice::<RxJsonRpcMessage<RoleClient>>(bytes);
+    if let Ok(result) = serde_json::from_slice::<CallToolResult>(bytes) {
+        let _said = outcome::said(result);
+    }
+    let Ok(list) = serde_json::from_slice::<ListToolsResult>(bytes) else {
+        return;
+    };
+    let pinned = PinnedTools {
+        version: String::new(),
+        tools: list.tools.clone(),
+    };
+    let rules = ToolRules::default();
+    let offer = Offer::of("1.0.0", list.tools.clone(), &rules, None);
+    let again = Offer::of("1.0.0", list.tools, &rules, Some(&pinned));
+    assert!(again.tools.len() <= offer.tools.len(), "a pin adds a tool");
+    let names: BTreeSet<&str> = offer.tools.iter().map(|tool| &*tool.name).collect();
+    assert_eq!(names.len(), offer.tools.len(), "two tools have one name");
+    assert!(names.iter().all(|name| is_id(name)), "{names:?}");
+    let described = offer.tools.iter().map(|tool| tool.description.len());
+    // A hidden character takes more bytes when it is shown.
+    assert!(described.sum::<usize>() <= 10 * MOST_BYTES.max(LONGEST_DESCRIPTION));
+}
