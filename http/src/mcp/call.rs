@@ -262,7 +262,8 @@ impl Call {
             by: self.caller.clone().author(None),
         };
         self.send_answer(&given.session, &answer).await?;
-        self.watch(&given.session, prompt, wait, None).await
+        let watched = self.watch(&given.session, prompt, wait, None).await;
+        watched.map_err(|problem| done(&problem, "the answer is stored"))
     }
 
     pub async fn send_answer(&self, session: &str, answer: &Answer) -> Result<(), Problem> {
@@ -276,9 +277,9 @@ impl Call {
         let prompt = arguments::prompt_id(given.prompt_id.as_deref())?;
         self.abort(&given.session, prompt.as_ref(), given.reason)
             .await?;
-        let passed = self.began.elapsed();
-        self.watch(&given.session, prompt, passed + ABORTED, None)
-            .await
+        let wait = self.began.elapsed() + ABORTED;
+        let watched = self.watch(&given.session, prompt, wait, None).await;
+        watched.map_err(|problem| done(&problem, "the work was aborted"))
     }
 
     pub async fn abort(
@@ -397,6 +398,16 @@ fn perhaps(problem: Problem, way_out: &str) -> Problem {
         true => Problem::new(problem.status(), format!("{}; {way_out}", problem.detail())),
         false => problem,
     }
+}
+
+/// Returns the problem of a look at the work after a command, so that it does not look as if the command
+/// had failed.
+fn done(problem: &Problem, what: &str) -> Problem {
+    let text = format!(
+        "{what}, but what it led to is not known; call `status`: {}",
+        problem.detail()
+    );
+    Problem::new(problem.status(), text)
 }
 
 /// Describes the work on a prompt or, without one, of a session. `found` is its outcome, if it is

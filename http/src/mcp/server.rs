@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use axum::http::request::Parts;
+use planck_common::reply::{Code, Refusal};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -70,9 +71,8 @@ impl McpServer {
             }
         };
         let place = Arc::clone(&self.calls).try_acquire_owned().map_err(|_| {
-            Problem::conflict(format!(
-                "{MOST_CALLS} calls are open already; wait until one of them ends"
-            ))
+            let why = format!("{MOST_CALLS} calls are open already; wait until one of them ends");
+            Problem::from(Refusal::new(Code::Limit, why))
         })?;
         let token = context.meta.get_progress_token();
         let progress = Progress::new(token.map(|token| (context.peer.clone(), token)));

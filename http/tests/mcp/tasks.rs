@@ -121,6 +121,10 @@ async fn task_is_cancelled() {
         .await;
     assert!(cancelled["result"].is_object(), "{cancelled}");
     client.reaches(&task, "cancelled").await;
+    // A repetition is harmless.
+    let again = client.ask("tasks/cancel", json!({"taskId": task})).await;
+    assert!(again["result"].is_object(), "{again}");
+    client.reaches(&task, "cancelled").await;
 }
 
 #[tokio::test]
