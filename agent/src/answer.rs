@@ -260,8 +260,9 @@ impl Agent {
             Some(_) => return refuse(call, INTERRUPTED.into()),
             None => {}
         }
-        // The answer of the turn needs no permission.
-        if self.config.output_schema(&call.names.name).is_some() {
+        // The answer of the turn needs no permission, and neither does a search of the tools.
+        let name = &call.names.name;
+        if self.config.output_schema(name).is_some() || self.config.is_search(name) {
             return CallAdmission::Runs(self.start(call, ToolEffect::Pure, rows, step));
         }
         let Some(tool) = self.config.tool(&call.names.name) else {
@@ -328,9 +329,7 @@ impl Agent {
     }
 
     pub(super) fn no_such_tool(&self, name: &str) -> String {
-        let tools = self.config.tools.iter();
-        let names: Vec<&str> = tools.map(|tool| tool.name.as_str()).collect();
-        no_such_tool(name, &names)
+        no_such_tool(name, &self.config.names().collect::<Vec<_>>())
     }
 
     pub(super) fn permits(&self, tool: &ToolSpec, args: &RawValue) -> permission::Verdict {

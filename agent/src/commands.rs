@@ -50,13 +50,13 @@ impl Agent {
             } => {
                 self.config.set_tools(tools, arguments);
                 self.config.spec.tools = named;
-                let tools = self.config.tools.iter();
+                self.list_tools();
                 let changed = ToolsChanged {
                     added,
                     removed,
-                    tools: tools.map(|tool| tool.name.clone()).collect(),
+                    tools: self.config.names().map(Into::into).collect(),
                 };
-                self.changed(Event::ToolsChanged(changed), step);
+                self.record(Event::ToolsChanged(changed), step);
             }
             Command::Model {
                 model,
@@ -65,18 +65,14 @@ impl Agent {
             } => {
                 self.config.spec.model = model.clone();
                 self.config.card = card;
-                self.changed(Event::ModelChanged(ModelChanged { model }), step);
+                self.transcript.change_fixed(self.config.tokens());
+                self.record(Event::ModelChanged(ModelChanged { model }), step);
                 warning
                     .into_iter()
                     .for_each(|warning| self.record(Event::Warning(warning), step));
             }
             Command::Record(event) => self.record(event, step),
         }
-    }
-
-    fn changed(&mut self, event: Event, step: &mut StepEffects) {
-        self.transcript.change_fixed(self.config.tokens());
-        self.record(event, step);
     }
 
     /// Saves a durable event, or publishes a live one. Ignores a message.

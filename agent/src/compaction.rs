@@ -223,6 +223,7 @@ impl Agent {
         if let Some(tokens) = tokens {
             self.transcript.correct(tokens);
         }
+        self.list_tools();
         match self.phase.take_if(TurnActivity::is_saving) {
             Some((turn, _)) => self.go_on(turn, Rows::at(self.place(step.now)), step),
             None => self.settle_down(step),

@@ -26,6 +26,7 @@ mod request;
 mod restore;
 mod round;
 mod saves;
+pub mod search;
 pub mod setup;
 mod speech;
 pub mod storable;
@@ -264,7 +265,7 @@ impl Agent {
         &self.config.card
     }
 
-    /// Returns the tools, sorted by name.
+    /// Returns the tools that a request lists, sorted by name.
     pub fn tools(&self) -> &Arc<[ToolSpec]> {
         &self.config.tools
     }
@@ -275,7 +276,7 @@ impl Agent {
     }
 
     /// Returns a number that changes with every change to the messages, the system prompt or the
-    /// tools, except when messages are appended.
+    /// listed tools, except when messages are appended.
     pub fn version(&self) -> u64 {
         self.transcript.version()
     }

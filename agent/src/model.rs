@@ -18,6 +18,9 @@ pub struct ToolSpec {
     /// The kind of wait with which a call is answered from outside. `None` for a tool that the node
     /// or a sidecar runs.
     pub wait: Option<WaitKind>,
+    /// Whether an agent that has [`TOOL_SEARCH`](crate::search::TOOL_SEARCH) lists the tool only
+    /// after it was found. True for tools that do not come with the node.
+    pub is_searched: bool,
 }
 
 impl PartialEq for ToolSpec {
@@ -29,6 +32,7 @@ impl PartialEq for ToolSpec {
             effect,
             sidecar,
             wait,
+            is_searched,
         } = self;
         *name == other.name
             && *description == other.description
@@ -36,6 +40,7 @@ impl PartialEq for ToolSpec {
             && *effect == other.effect
             && *sidecar == other.sidecar
             && *wait == other.wait
+            && *is_searched == other.is_searched
     }
 }
 

@@ -2,7 +2,14 @@
 
 use std::borrow::Cow;
 
-use planck_common::{InputId, event::Event, similar::did_you_mean, wait::ProtectedChange};
+use planck_common::{
+    InputId,
+    event::Event,
+    similar::{did_you_mean, similar},
+    wait::ProtectedChange,
+};
+
+use crate::search::TOOL_SEARCH;
 
 /// The reason for stopping a call if its agent was aborted without a reason.
 pub const ABORTED: &str = "aborted by request";
@@ -90,14 +97,57 @@ impl ToolOutcome {
 // The result of a call of a tool that the agent does not have. It helps the model to choose another
 // one.
 
+/// The maximum number of tools that a result lists. If there are more, it lists the similar ones.
+const MOST_LISTED: usize = 40;
+
+/// The maximum number of similar tools that a result lists.
+const MOST_SIMILAR: usize = 5;
+
 /// Returns the result of a call of the tool `name` by an agent that has the tools `there_are`.
 pub fn no_such_tool(name: &str, there_are: &[&str]) -> String {
-    let list = match there_are.is_empty() {
-        true => "you have no tools".to_owned(),
-        false => format!("your tools are: {}", there_are.join(", ")),
+    let list = match there_are.len() {
+        0 => "you have no tools".to_owned(),
+        1..=MOST_LISTED => format!("your tools are: {}", there_are.join(", ")),
+        count => some_of(name, there_are, count),
+    };
+    let searching = match there_are.contains(&TOOL_SEARCH) {
+        true => "; find a tool by its purpose with `tool_search`",
+        false => "",
     };
     match did_you_mean(name, there_are.iter().copied()) {
-        Some(question) => format!("there is no tool `{name}`; {question} {list}"),
-        None => format!("there is no tool `{name}`; {list}"),
+        Some(question) => format!("there is no tool `{name}`; {question} {list}{searching}"),
+        None => format!("there is no tool `{name}`; {list}{searching}"),
+    }
+}
+
+fn some_of(name: &str, there_are: &[&str], count: usize) -> String {
+    let mut similar = similar(name, there_are.iter().copied());
+    similar.truncate(MOST_SIMILAR);
+    match similar.is_empty() {
+        true => format!("you have {count} tools, none with a similar name"),
+        false => format!(
+            "of your {count} tools, the most similar are: {}",
+            similar.join(", ")
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_tools_only_the_similar_ones_are_listed() {
+        let names: Vec<String> = (0..200).map(|at| format!("zone_{at}_list")).collect();
+        let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+        names.push(TOOL_SEARCH);
+        let told = no_such_tool("zone_7_lits", &names);
+        let begin = "there is no tool `zone_7_lits`; did you mean `zone_7_list`? of your 201 tools, the most similar are: zone_7_list, ";
+        assert!(told.starts_with(begin), "{told}");
+        assert!(told.ends_with("; find a tool by its purpose with `tool_search`"));
+        assert_eq!(told.matches("zone_").count(), 2 + MOST_SIMILAR, "{told}");
+        let told = no_such_tool("create_issue", &names);
+        let end = "you have 201 tools, none with a similar name; find a tool by its purpose with `tool_search`";
+        assert_eq!(told, format!("there is no tool `create_issue`; {end}"));
     }
 }

@@ -160,9 +160,8 @@ impl Agent {
     /// Offers the model the tool for the shape of the turn.
     pub(super) fn offer(&mut self, turn: &Turn) {
         let tool = turn.output.as_ref().map(|output| tool(&output.shape));
-        if self.config.set_output(tool) {
-            self.transcript.change_fixed(self.config.tokens());
-        }
+        self.config.set_output(tool);
+        self.list_tools();
     }
 
     /// Returns the parts of a reply. If the answer was demanded and the reply is a JSON object
@@ -243,6 +242,7 @@ fn tool(shape: &OutputSpec) -> ToolSpec {
         effect: ToolEffect::Pure,
         sidecar: None,
         wait: None,
+        is_searched: false,
     }
 }
 

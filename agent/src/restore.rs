@@ -120,7 +120,10 @@ impl Agent {
             Event::ToolEnd(end) => open.in_round(|round| round.replay_end(end)),
             Event::WaitOpened(wait) => open.wait_opened(&wait, row.place.at),
             Event::WaitClosed(wait) => open.wait_closed(&wait.id, row.place.at),
-            Event::Checkpoint(checkpoint) => self.transcript.forget(checkpoint.covers),
+            Event::Checkpoint(checkpoint) => {
+                self.transcript.forget(checkpoint.covers);
+                self.list_tools();
+            }
             Event::Warning(Warning { code, message, .. }) if code == DEVIATING => {
                 self.deferred.deviations.insert(message);
             }
@@ -154,9 +157,12 @@ impl Agent {
         inputs: &[StoredInput],
     ) {
         if body.custom == Some(Custom::Summary) {
-            return self.transcript.summarise(row.seq, body);
+            self.transcript.summarise(row.seq, body);
+            return self.list_tools();
         }
-        self.transcript.replay(row.seq, body.clone());
+        if self.transcript.replay(row.seq, body.clone()) {
+            self.list_tools();
+        }
         match body.role {
             MessageRole::Assistant => self.replay_answer(&body, open),
             MessageRole::ToolResult => open.close_round(),

@@ -187,7 +187,9 @@ impl Agent {
         step: &mut StepEffects,
     ) {
         for (_, body) in &rows.messages {
-            self.transcript.push(body.clone());
+            if self.transcript.push(body.clone()) {
+                self.list_tools();
+            }
         }
         self.submit(rows, state, beside, on_commit, step);
     }
@@ -282,7 +284,7 @@ impl Agent {
         }
     }
 
-    /// Adds committed messages to the context.
+    /// Adds committed messages of inputs, which name no tools, to the context.
     pub(super) fn show(&mut self, messages: Vec<(usize, Arc<MessageBody>)>, ids: &[Seq]) {
         for ((_, body), id) in messages.into_iter().zip(ids) {
             self.transcript.replay(*id, body);

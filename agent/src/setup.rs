@@ -22,6 +22,7 @@ use super::{
 use crate::{
     compact,
     model::{ModelCard, ToolSpec},
+    search::{self, NamedTools},
 };
 
 /// The identity, the specification and the settings with which an agent starts.
@@ -187,9 +188,11 @@ impl Unstorable {
 pub(super) struct AgentConfig {
     pub spec: AgentSpec,
     pub card: ModelCard,
-    /// The tools that the model is offered, sorted by name: the agent's own and `output`.
+    /// The tools that a request lists, sorted by name.
     pub tools: Arc<[ToolSpec]>,
     own_tools: Arc<[ToolSpec]>,
+    /// Whether requests list the searched tools of the agent only after they were found.
+    searches: bool,
     /// The tool that takes the answer of the open turn.
     output: Option<ToolSpec>,
     pub arguments: Arc<dyn ArgumentCheck>,
@@ -209,14 +212,17 @@ impl AgentConfig {
             card,
             tools: Arc::default(),
             own_tools: Arc::default(),
+            searches: false,
             output: None,
             arguments: Arc::clone(&arguments),
             dir,
         };
         config.set_tools(tools, arguments);
+        config.list_tools(&NamedTools::default());
         config
     }
 
+    /// Sets the tools of the agent. [`Self::list_tools`] has to follow.
     pub(super) fn set_tools(
         &mut self,
         mut tools: Arc<[ToolSpec]>,
@@ -225,19 +231,14 @@ impl AgentConfig {
         if !tools.is_sorted_by(|a, b| a.name <= b.name) {
             Arc::make_mut(&mut tools).sort_by(|a, b| a.name.cmp(&b.name));
         }
+        self.searches = tools.iter().any(search::is_search);
         self.own_tools = tools;
         self.arguments = arguments;
-        self.list_tools();
     }
 
-    /// Sets the tool that takes the answer of the open turn. Returns whether that changes the tools.
-    pub(super) fn set_output(&mut self, output: Option<ToolSpec>) -> bool {
-        let is_other = self.output != output;
-        if is_other {
-            self.output = output;
-            self.list_tools();
-        }
-        is_other
+    /// Sets the tool that takes the answer of the open turn. [`Self::list_tools`] has to follow.
+    pub(super) fn set_output(&mut self, output: Option<ToolSpec>) {
+        self.output = output;
     }
 
     /// Returns the schema of the open turn's answer, if `name` is the tool that takes it.
@@ -246,32 +247,54 @@ impl AgentConfig {
         output.map(|output| &output.parameters)
     }
 
-    /// Lists the tools that the model is offered. A tool of the agent with the name of `output` is
-    /// left out.
-    fn list_tools(&mut self) {
-        let Some(output) = &self.output else {
-            self.tools = Arc::clone(&self.own_tools);
-            return;
+    /// Lists the tools of the agent and `output` for the next request, without the searched tools
+    /// that the context does not name. A tool of the agent with the name of `output` is left out.
+    /// Returns whether that changes the list.
+    pub(super) fn list_tools(&mut self, named: &NamedTools) -> bool {
+        let output = self.output.as_ref();
+        let is_listed = |tool: &&ToolSpec| {
+            let is_hidden = self.searches && tool.is_searched && !named.contains(&tool.name);
+            !is_hidden && output.is_none_or(|output| output.name != tool.name)
         };
-        let own = self.own_tools.iter();
-        let mut tools: Vec<ToolSpec> = own
-            .filter(|tool| tool.name != output.name)
-            .cloned()
-            .collect();
-        let at = tools.partition_point(|tool| tool.name < output.name);
-        tools.insert(at, output.clone());
-        self.tools = tools.into();
+        let mut listed: Vec<&ToolSpec> = self.own_tools.iter().filter(is_listed).collect();
+        if let Some(output) = output {
+            let at = listed.partition_point(|tool| tool.name < output.name);
+            listed.insert(at, output);
+        }
+        if listed.iter().copied().eq(self.tools.iter()) {
+            return false;
+        }
+        self.tools = match output.is_none() && listed.len() == self.own_tools.len() {
+            true => Arc::clone(&self.own_tools),
+            false => listed.into_iter().cloned().collect(),
+        };
+        true
     }
 
+    /// Returns the tool of the agent with this name, listed or not, or `output`.
     pub(super) fn tool(&self, name: &str) -> Option<&ToolSpec> {
-        let at = self
-            .tools
-            .binary_search_by(|tool| tool.name.as_str().cmp(name))
-            .ok()?;
-        self.tools.get(at)
+        let output = self.output.as_ref().filter(|output| output.name == name);
+        output.or_else(|| {
+            let at = self
+                .own_tools
+                .binary_search_by(|tool| tool.name.as_str().cmp(name))
+                .ok()?;
+            self.own_tools.get(at)
+        })
     }
 
-    /// Returns the estimated number of tokens in the system prompt and the tools.
+    /// Returns whether a call of this tool only finds tools that the agent has.
+    pub(super) fn is_search(&self, name: &str) -> bool {
+        self.searches && name == search::TOOL_SEARCH
+    }
+
+    /// Returns the names of the agent's tools, listed or not, and of `output`.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        let tools = self.own_tools.iter().chain(&self.output);
+        tools.map(|tool| tool.name.as_str())
+    }
+
+    /// Returns the estimated number of tokens in the system prompt and the listed tools.
     pub(super) fn tokens(&self) -> u64 {
         let tools = self
             .tools

@@ -3,10 +3,12 @@ mod script;
 mod world;
 
 mod changes;
+mod checks;
 mod compacting;
 mod cost;
 mod ends;
 mod properties;
 mod resume;
 mod scripts;
+mod searching;
 mod waits;

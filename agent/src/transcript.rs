@@ -3,9 +3,15 @@
 
 use std::sync::Arc;
 
-use planck_common::{Seq, message::MessageBody};
+use planck_common::{
+    Seq,
+    message::{MessageBody, MessageRole},
+};
 
-use crate::compact::{Line, shorten};
+use crate::{
+    compact::{Line, shorten},
+    search::NamedTools,
+};
 
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
@@ -16,6 +22,9 @@ pub(super) struct Transcript {
     last: Seq,
     version: u64,
     meter: Meter,
+    named: NamedTools,
+    /// Whether tools were named since the latest results.
+    has_named_more: bool,
     /// The number of messages added since the agent was created or restored.
     added: u64,
 }
@@ -23,7 +32,7 @@ pub(super) struct Transcript {
 /// A running estimate of the context's size in tokens.
 #[derive(Debug, Default)]
 struct Meter {
-    /// Tokens of the system prompt and the tools.
+    /// Tokens of the system prompt and the listed tools.
     fixed: u64,
     total: u64,
 }
@@ -65,12 +74,22 @@ impl Transcript {
         self.added
     }
 
-    /// Adds a message that is being saved. [`Self::settle`] sets its id.
-    pub(super) fn push(&mut self, body: Arc<MessageBody>) {
+    /// Returns the tools that the messages name.
+    pub(super) fn named(&self) -> &NamedTools {
+        &self.named
+    }
+
+    /// Adds a message that is being saved. [`Self::settle`] sets its id. Returns whether the message
+    /// ends a round that named further tools.
+    pub(super) fn push(&mut self, body: Arc<MessageBody>) -> bool {
+        let before = self.lines.last().map(|line| &*line.body);
+        self.has_named_more |= self.named.read(&body, before);
+        let ends_round = body.role == MessageRole::ToolResult;
         let line = Line::new(0, body);
         self.meter.total += line.tokens;
         self.added += 1;
         self.lines.push(line);
+        ends_round && std::mem::take(&mut self.has_named_more)
     }
 
     /// Sets the ids of the oldest messages that have no id yet.
@@ -82,10 +101,11 @@ impl Transcript {
         }
     }
 
-    /// Adds a message that is row `id` of the log.
-    pub(super) fn replay(&mut self, id: Seq, body: Arc<MessageBody>) {
-        self.push(body);
+    /// Adds a message that is row `id` of the log. Returns the same as [`Self::push`].
+    pub(super) fn replay(&mut self, id: Seq, body: Arc<MessageBody>) -> bool {
+        let has_named_more = self.push(body);
         self.settle(&[id]);
+        has_named_more
     }
 
     /// Replaces the messages that a saved summary covers, and an earlier summary, by the saved one.
@@ -137,6 +157,7 @@ impl Transcript {
     }
 
     fn start_over(&mut self) {
+        self.named = NamedTools::of(self.lines.iter().map(|line| &*line.body));
         self.settled = self.lines.iter().filter(|line| line.id > 0).count();
         self.meter.total =
             self.meter.fixed + self.lines.iter().map(|line| line.tokens).sum::<u64>();
@@ -148,7 +169,7 @@ impl Transcript {
         self.meter.total = tokens;
     }
 
-    /// Sets the size of the system prompt and the tools, with which every request begins.
+    /// Sets the size of the system prompt and the listed tools, with which every request begins.
     pub(super) fn change_fixed(&mut self, fixed: u64) {
         self.meter.total = (self.meter.total + fixed).saturating_sub(self.meter.fixed);
         self.meter.fixed = fixed;

@@ -68,6 +68,7 @@ fn setup() -> Setup {
         effect: ToolEffect::Pure,
         sidecar: None,
         wait: None,
+        is_searched: false,
     };
     Setup {
         session: SessionId::mint(),

@@ -91,7 +91,7 @@ impl Measured {
             .for_each(|tool| catalogue.add(tool).unwrap());
         Self {
             tier,
-            toolbox: catalogue.toolbox(["bash"]).0,
+            toolbox: catalogue.toolbox(["bash"], 40).0,
             runner: Runner::new(CallBounds::default(), Some(place.wall())),
             times: Vec::new(),
         }

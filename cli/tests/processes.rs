@@ -89,7 +89,7 @@ impl World {
     }
 
     async fn outcome(&self, tool: &str, args: Value, cancel: &CancellationToken) -> ToolOutcome {
-        let (toolbox, unknown) = self.catalogue.toolbox([tool]);
+        let (toolbox, unknown) = self.catalogue.toolbox([tool], 40);
         assert!(unknown.is_empty(), "{unknown:?}");
         Runner::default()
             .run(&toolbox, tool, self.call(&args, cancel))

@@ -16,6 +16,11 @@ const SIMILAR: f64 = 0.75;
 /// assert_eq!(nearest("xyz", ["run", "chat"]), None);
 /// ```
 pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    similar(word, names).into_iter().next()
+}
+
+/// Returns the names that are similar enough to a word in upper or lower case, the [`nearest`] first.
+pub fn similar<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let word = word.to_lowercase();
     let rated = names.into_iter().filter_map(|name| {
         let lower = name.to_lowercase();
@@ -25,8 +30,9 @@ pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Opti
         let is_slip = slips <= 1 + length / 5 && slips < length;
         (is_slip || likeness > SIMILAR).then_some((is_slip, likeness, name))
     });
-    let nearest = rated.max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    nearest.map(|(_, _, name)| name)
+    let mut rated: Vec<_> = rated.collect();
+    rated.sort_by(|a, b| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1)));
+    rated.into_iter().map(|(_, _, name)| name).collect()
 }
 
 /// Returns the question whether the [`nearest`] name was meant, or `None` if no name is similar enough.
@@ -67,5 +73,10 @@ mod tests {
         let question = did_you_mean("rnu", names);
         assert_eq!(question.as_deref(), Some("did you mean `run`?"));
         assert_eq!(nearest("b", ["a"]), None, "nothing of it is right");
+        assert_eq!(
+            similar("store.pat", names),
+            ["store.path", "store.url"],
+            "the nearest first, and no others"
+        );
     }
 }

@@ -159,6 +159,8 @@ pub struct Toolboxes {
     pub catalogue: ToolCatalogue,
     pub skills: Skills,
     pub sidecars: Sidecars,
+    /// The maximum number of tools that an agent lists without a search.
+    pub listed: usize,
 }
 
 impl Toolboxes {
@@ -187,7 +189,10 @@ impl Toolboxes {
             .iter()
             .map(String::as_str)
             .partition(|name| team::SKILL_TOOLS.contains(name));
-        let (toolbox, unknown) = self.catalogue.toolbox(others);
+        let listed = self
+            .listed
+            .saturating_sub(readers.len() + spec.client_tools.len());
+        let (toolbox, unknown) = self.catalogue.toolbox(others, listed);
         let unknown = unknown.into_iter().map(|unknown| unknown.name).collect();
         if readers.is_empty() && spec.client_tools.is_empty() {
             return (toolbox, unknown);

@@ -193,6 +193,7 @@ fn spec(name: &str, description: &str, effect: ToolEffect, parameters: &'static 
         effect,
         sidecar: None,
         wait: None,
+        is_searched: false,
     }
 }
 

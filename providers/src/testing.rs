@@ -159,6 +159,7 @@ pub fn head(model: &str, opts: Value) -> RequestHead {
         effect: ToolEffect::Pure,
         sidecar: None,
         wait: None,
+        is_searched: false,
     };
     let path = json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"], "additionalProperties": false});
     let tools = [

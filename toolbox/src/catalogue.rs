@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
+use planck_agent::search::TOOL_SEARCH;
 use planck_common::similar::nearest;
 
 use super::{Tool, schema::CompiledSchema, toolbox::Toolbox};
@@ -85,8 +86,9 @@ pub struct ToolCatalogue(Arc<CatalogueInner>);
 #[derive(Default)]
 struct CatalogueInner {
     tools: RwLock<CataloguedTools>,
-    /// The cached toolboxes. A key is the requested names, joined with spaces. Agents that request
-    /// the same names share one toolbox. Changing the tools of the catalogue clears the cache.
+    /// The cached toolboxes. A key is the number of tools that are listed and the requested names,
+    /// joined with spaces. Agents that request the same names share one toolbox. Changing the tools
+    /// of the catalogue clears the cache.
     toolboxes: Mutex<HashMap<String, Toolbox>>,
 }
 
@@ -104,6 +106,10 @@ impl ToolCatalogue {
     /// or the schema is invalid.
     pub fn add(&self, tool: Arc<dyn Tool>) -> Result<(), BadTool> {
         let entry = ToolEntry::new(tool)?;
+        let is_other_search = entry.name() == TOOL_SEARCH && !entry.tool.spec().is_searched;
+        if is_other_search {
+            return Err(BadTool::Taken(TOOL_SEARCH.into()));
+        }
         let mut tools = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
         self.toolboxes().clear();
         match tools.own.entry(entry.name().to_owned()) {
@@ -153,23 +159,30 @@ impl ToolCatalogue {
         !self.read().find(canonical(name)).is_empty()
     }
 
-    /// Returns a toolbox of the tools with these names, from the cache if possible. Also returns an
-    /// error for each name that belongs to no tool.
-    pub fn toolbox<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> (Toolbox, Vec<Unknown>) {
+    /// Returns a toolbox of the tools with these names, from the cache if possible. If it has more
+    /// than `listed` tools, it also has `tool_search` for those that do not come with the node. Also
+    /// returns an error for each name that belongs to no tool.
+    pub fn toolbox<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a str>,
+        listed: usize,
+    ) -> (Toolbox, Vec<Unknown>) {
         let names: Vec<&str> = names.into_iter().collect();
+        let key = format!("{listed} {}", names.join(" "));
         // The read lock is held until the toolbox is in the cache. Otherwise a change of the tools
         // could clear the cache before the outdated toolbox is inserted.
         let tools = self.read();
         let mut toolboxes = self.toolboxes();
-        if let Some(known) = toolboxes.get(&names.join(" ")) {
+        if let Some(known) = toolboxes.get(&key) {
             return (known.clone(), Vec::new());
         }
         let (toolbox, unknown) = gather(&tools, &names);
+        let toolbox = toolbox.with_search(listed);
         if unknown.is_empty() {
             if toolboxes.len() >= MOST_TOOLBOXES {
                 toolboxes.clear();
             }
-            toolboxes.insert(names.join(" "), toolbox.clone());
+            toolboxes.insert(key, toolbox.clone());
         }
         (toolbox, unknown)
     }
@@ -244,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_toolbox_has_the_tools_of_the_names() {
-        let (toolbox, unknown) = catalogue().toolbox(["write", "raed", "edit", "write", "fly"]);
+        let (toolbox, unknown) = catalogue().toolbox(["write", "raed", "edit", "write", "fly"], 40);
         assert_eq!(toolbox.names().collect::<Vec<_>>(), ["edit", "write"]);
         assert_eq!(
             toolbox
@@ -269,14 +282,14 @@ mod tests {
         let catalogue = catalogue();
         let again = || Arc::new(ReadFile::new(World::new().files()));
         assert_eq!(catalogue.add(again()), Err(BadTool::Taken("read".into())));
-        let (toolbox, _) = catalogue.toolbox(["read"]);
+        let (toolbox, _) = catalogue.toolbox(["read"], 40);
         assert!(
-            Arc::ptr_eq(&toolbox.specs(), &catalogue.toolbox(["read"]).0.specs()),
+            Arc::ptr_eq(&toolbox.specs(), &catalogue.toolbox(["read"], 40).0.specs()),
             "the same names share a toolbox"
         );
         assert!(catalogue.remove("read"));
         assert_eq!(
-            catalogue.toolbox(["read"]).1.len(),
+            catalogue.toolbox(["read"], 40).1.len(),
             1,
             "a tool that is gone is in no new toolbox"
         );
@@ -304,7 +317,7 @@ mod tests {
         let own = |name: &str, parameters| -> Arc<dyn Tool> {
             Arc::new(Own(spec(name, "own", Default::default(), &parameters)))
         };
-        let (toolbox, _) = catalogue().toolbox(["read", "edit"]);
+        let (toolbox, _) = catalogue().toolbox(["read", "edit"], 40);
         let mixed = toolbox
             .with([own("read", json!({"type": "object"}))])
             .unwrap();

@@ -385,6 +385,7 @@ impl FieldReader<'_> {
             effect: effect?,
             sidecar: None,
             wait: None,
+            is_searched: true,
         };
         Some(Definition {
             spec,

@@ -166,6 +166,7 @@ pub fn spec(
         effect,
         sidecar: None,
         wait: None,
+        is_searched: false,
     }
 }
 

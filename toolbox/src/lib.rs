@@ -6,6 +6,7 @@ pub mod toolbox;
 
 pub mod runner;
 pub mod schema;
+mod tool_search;
 
 pub mod output;
 pub mod workspace;

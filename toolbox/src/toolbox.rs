@@ -2,13 +2,14 @@
 
 use std::{fmt, sync::Arc};
 
-use planck_agent::{ArgumentCheck, model::ToolSpec, outcome::no_such_tool};
+use planck_agent::{ArgumentCheck, model::ToolSpec, outcome::no_such_tool, search::TOOL_SEARCH};
 use planck_common::{event::ToolEffect, wait::WaitKind};
 
 use super::{
     Tool,
     catalogue::{BadTool, ToolEntry},
     outside,
+    tool_search::ToolSearch,
 };
 
 /// An immutable set of tools that is cheap to clone. When the tools of an agent change, the agent
@@ -69,6 +70,22 @@ impl Toolbox {
             .collect::<Result<Vec<_>, _>>()?;
         entries.extend(self.entries.iter().cloned());
         Ok(Self::of(entries))
+    }
+
+    /// Adds the tool that finds the searched tools of this toolbox, if there are any and the toolbox
+    /// has more than `listed` tools.
+    pub(super) fn with_search(self, listed: usize) -> Self {
+        let is_searched =
+            |entry: &&Arc<ToolEntry>| entry.tool.spec().is_searched && entry.name() != TOOL_SEARCH;
+        let searched: Arc<[_]> = self.entries.iter().filter(is_searched).cloned().collect();
+        if self.entries.len() <= listed || searched.is_empty() {
+            return self;
+        }
+        let search: Arc<dyn Tool> = Arc::new(ToolSearch::new(searched));
+        self.with([search]).unwrap_or_else(|error| {
+            tracing::error!(%error, "an agent lists all its tools");
+            self
+        })
     }
 
     /// Returns the specifications of the tools, which the model receives.

@@ -1,30 +1,32 @@
 //! Property test: for any order of events, with crashes at any save, the log stays valid and every
 //! input gets exactly one outcome.
 
-use std::{
-    collections::{HashMap, HashSet},
-    time::Duration,
-};
+use std::time::Duration;
 
 use planck_common::{
-    CallId, InputId, Timestamp,
+    InputId, Timestamp,
     command::{AgentState, InputMode},
-    event::{Event, EventKind, InputKind, TurnOutcome, TurnStart, json},
+    event::{Event, EventKind, InputKind, ToolEffect, json},
     message::{Part, StopReason, text_of},
     spec::{OnLimit, OutputSpec},
     usage::Usage,
-    wait::{WaitDecision, WaitKind},
+    wait::WaitDecision,
 };
 use proptest::prelude::*;
 
 use super::{
     super::{Agent, Command, Input, NewInput, StoredInput, Ticket, input::CompactionResult},
-    world::{World, check_history, sender, setup},
+    checks::{
+        SEARCHED, check_calls, check_decisions, check_list, check_shapes, check_turns,
+        search_result,
+    },
+    world::{World, check_history, sender, setup, tool},
 };
 use crate::{
     SUBMIT_OUTPUT,
-    model::{Chunk, Failure, FailureKind, Finish},
+    model::{Chunk, Failure, FailureKind, Finish, ToolSpec},
     outcome::ToolOutcome,
+    search::TOOL_SEARCH,
 };
 
 #[derive(Debug, Clone)]
@@ -52,8 +54,8 @@ enum Move {
     Say(StopReason),
     /// The model calls tools, one for each letter: `w` is `write`, `r` is `read`, `a` is `ask`, `u`
     /// is an unknown tool, `x` is `read` with arguments that are not JSON, `d` is `deploy`, which a
-    /// person has to allow, `q` asks a person, and `s` and `t` are `submit_output` with an answer that
-    /// satisfies the shape and one that does not.
+    /// person has to allow, `q` asks a person, `s` and `t` are `submit_output` with an answer that
+    /// satisfies the shape and one that does not, `f` searches tools, and `z` is a searched tool.
     Call {
         tools: String,
         stop: StopReason,
@@ -121,7 +123,7 @@ fn moves() -> impl Strategy<Value = Move> {
         2 => (any::<usize>(), any::<bool>()).prop_map(|(which, told)| Move::Withdraw { which, told }),
         4 => Just(Move::Chunks),
         4 => prop_oneof![3 => Just(StopReason::End), 1 => Just(StopReason::Length)].prop_map(Move::Say),
-        10 => ("[wrauxwddqst]{1,4}", stop).prop_map(|(tools, stop)| Move::Call { tools, stop }),
+        10 => ("[wrauxwddqstffz]{1,4}", stop).prop_map(|(tools, stop)| Move::Call { tools, stop }),
         1 => Just(Move::SayNothing),
         3 => failure.prop_map(Move::Fail),
         1 => Just(Move::Stale),
@@ -145,6 +147,8 @@ fn moves() -> impl Strategy<Value = Move> {
 struct Player {
     world: World,
     put: usize,
+    /// The listed tools, when they were last checked, with the agent's version.
+    listed: Option<(usize, u64, Vec<String>)>,
 }
 
 impl Player {
@@ -154,9 +158,17 @@ impl Player {
         setup.spec.limits.max_turn_seconds = Some(600);
         setup.spec.limits.max_requests_per_turn = asks.then_some(3);
         setup.spec.limits.on_limit = Some(OnLimit::Ask);
+        let searched = SEARCHED.map(|name| ToolSpec {
+            is_searched: true,
+            ..tool(name, ToolEffect::Pure)
+        });
+        let search = tool(TOOL_SEARCH, ToolEffect::Pure);
+        let tools = setup.tools.iter().cloned();
+        setup.tools = tools.chain(searched).chain([search]).collect();
         Self {
             world: World::new(setup),
             put: 0,
+            listed: None,
         }
     }
 
@@ -359,6 +371,7 @@ impl Player {
             }
             let mut outcome = match run.output.is_some() && run.args.get().contains("bad") {
                 true => ToolOutcome::error("`bad` is not a property"),
+                false if run.name == TOOL_SEARCH => ToolOutcome::ok(search_result(which)),
                 false => ToolOutcome::ok("result ".repeat(30)),
             };
             if which % 7 == 3 {
@@ -458,6 +471,21 @@ impl Player {
             world.waits.check(&world.agent);
             check_restore(world);
         }
+        check_list(&self.world.agent);
+        self.check_version();
+    }
+}
+
+impl Player {
+    /// Checks that the listed tools stay the same while the agent's version does.
+    fn check_version(&mut self) {
+        let agent = &self.world.agent;
+        let names = agent.tools().iter().map(|tool| tool.name.clone());
+        let now = (self.world.deaths, agent.version(), names.collect());
+        if let Some(before) = self.listed.replace(now.clone()) {
+            let is_same = (before.0, before.1) == (now.0, now.1);
+            assert!(!is_same || before.2 == now.2, "{before:?} {now:?}");
+        }
     }
 }
 
@@ -469,131 +497,6 @@ fn open_turn(world: &World) -> Option<u32> {
         .rev()
         .find(|row| row.kind == EventKind::TurnStart || row.kind.is_terminal())?;
     (last.kind == EventKind::TurnStart).then_some(last.place.turn)
-}
-
-/// Checks that turns are numbered without gaps, that each has one start and, unless it is open, one
-/// end, and that request numbers never fall within a turn.
-fn check_turns(world: &World) {
-    let (mut turn, mut open, mut request) = (0, false, 0);
-    for row in &world.rows {
-        if row.kind == EventKind::TurnStart {
-            let Ok(Event::TurnStart(TurnStart { index, .. })) = Event::parse(row.kind, &row.body)
-            else {
-                panic!()
-            };
-            assert!(!open, "a turn started inside another");
-            assert_eq!(index, turn + 1);
-            (turn, open, request) = (index, true, 0);
-        }
-        if row.kind.is_terminal() {
-            assert!(open, "a turn ended without a start");
-            open = false;
-        }
-        assert_eq!(row.place.turn, turn);
-        assert!(row.place.request >= request);
-        request = row.place.request;
-    }
-    let is_open = !matches!(world.agent.state(), AgentState::Idle | AgentState::Stopped);
-    assert_eq!(
-        open, is_open,
-        "the log and the agent disagree on whether a turn is open"
-    );
-}
-
-/// Checks that a turn with a shape is completed with an answer that satisfies the shape or leaves the
-/// shape to a later turn, and that no other turn has such an answer.
-fn check_shapes(world: &World) {
-    let mut has_shape = false;
-    for row in &world.rows {
-        if !matches!(row.kind, EventKind::TurnStart | EventKind::TurnEnd) {
-            continue;
-        }
-        match Event::parse(row.kind, &row.body) {
-            Ok(Event::TurnStart(start)) => has_shape = start.output.is_some(),
-            Ok(Event::TurnEnd(end)) => {
-                let answered = end.outcome == TurnOutcome::Completed && !end.refused;
-                let output = end.output.as_ref().map(|output| output.get());
-                assert_eq!(
-                    output.is_some() || end.output_due.is_some(),
-                    answered && has_shape,
-                    "{end:?}"
-                );
-                assert!(output.is_none_or(|output| !output.contains("bad")));
-                assert!(end.output_repairs <= 3);
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-/// Checks that no call starts or ends twice, and that every started call has an end once its round
-/// is over.
-fn check_calls(world: &World, may_be_open: bool) {
-    let mut ends: HashMap<String, usize> = HashMap::new();
-    let mut starts: HashMap<String, usize> = HashMap::new();
-    for row in &world.rows {
-        match Event::parse(
-            row.kind,
-            if row.kind == EventKind::Message {
-                "{}"
-            } else {
-                &row.body
-            },
-        ) {
-            Ok(Event::ToolStart(start)) => {
-                *starts.entry(start.call_id.to_string()).or_default() += 1
-            }
-            Ok(Event::ToolEnd(end)) => *ends.entry(end.call_id.to_string()).or_default() += 1,
-            _ => {}
-        }
-    }
-    assert!(
-        ends.values()
-            .chain(starts.values())
-            .all(|count| *count == 1),
-        "a call started or ended twice"
-    );
-    assert!(
-        may_be_open || starts.keys().all(|call| ends.contains_key(call)),
-        "a call without an end"
-    );
-}
-
-/// Checks that an allowed call has a start in the log, and that any other call that waited has none
-/// but a result. The answer, and what becomes of the call, are saved together, so a crash between
-/// them neither runs a denied call nor loses an allowed one.
-fn check_decisions(world: &World) {
-    let mut decisions: HashMap<CallId, WaitDecision> = HashMap::new();
-    let (mut starts, mut ends) = (HashSet::new(), HashSet::new());
-    // Limits, and changes by a call that has started already.
-    let mut others = HashSet::new();
-    for row in &world.rows {
-        if row.kind == EventKind::Message {
-            continue;
-        }
-        match Event::parse(row.kind, &row.body) {
-            Ok(Event::WaitOpened(wait))
-                if matches!(wait.kind, WaitKind::Budget | WaitKind::Change) =>
-            {
-                others.insert(wait.id);
-            }
-            Ok(Event::WaitClosed(wait)) if !others.contains(&wait.id) => {
-                decisions.insert(wait.id, wait.decision);
-            }
-            Ok(Event::ToolStart(start)) => drop(starts.insert(start.call_id)),
-            Ok(Event::ToolEnd(end)) => drop(ends.insert(end.call_id)),
-            _ => {}
-        }
-    }
-    for (call, decision) in decisions {
-        let is_allowed = decision == WaitDecision::Allow;
-        assert_eq!(
-            starts.contains(&call),
-            is_allowed,
-            "{call} was decided with {decision:?}"
-        );
-        assert!(is_allowed || ends.contains(&call), "{call} has no result");
-    }
 }
 
 /// Checks that a node that restores the agent gets the same context, turn and totals. Messages that
@@ -611,6 +514,7 @@ fn check_restore(world: &mut World) {
         context(&other),
         "the restored context differs"
     );
+    check_list(&other);
     assert_eq!(world.agent.turn(), other.turn());
     assert_eq!(world.agent.totals(), other.totals());
 }
@@ -643,6 +547,8 @@ fn calls(tools: &str) -> Vec<Chunk> {
             'd' => "deploy",
             'q' => "ask_user",
             's' | 't' => SUBMIT_OUTPUT,
+            'f' => TOOL_SEARCH,
+            'z' => "zip",
             _ => "unknown",
         };
         let args = match letter {

@@ -77,6 +77,7 @@ pub fn tool(name: &str, effect: ToolEffect) -> ToolSpec {
         effect,
         sidecar: None,
         wait: None,
+        is_searched: false,
     }
 }
 

@@ -47,7 +47,7 @@ impl RuntimeCalls {
             );
             sleep(Duration::from_millis(50)).await;
         }
-        let (toolbox, unknown) = catalogue.toolbox([called.tool.as_str()]);
+        let (toolbox, unknown) = catalogue.toolbox([called.tool.as_str()], 40);
         ensure!(
             unknown.is_empty(),
             "the sidecar `{}` has no tool `{}`",

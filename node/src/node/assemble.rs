@@ -183,6 +183,7 @@ async fn assemble(
             catalogue: tools.catalogue,
             skills: tools.skills,
             sidecars,
+            listed: config.tools.listed,
         },
         mcp: tools.mcp,
         tools_have_network: tools.have_network,

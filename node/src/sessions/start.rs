@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     actor::{AT_ONCE, Hosting, Opening, SessionContext},
-    agent::Memory,
+    agent::{Memory, search::TOOL_SEARCH},
     placement::{
         AdmissionPermit, AgentNodes, TRIES, choose, claim_request, is_of_that_node, wanted,
     },
@@ -338,12 +338,8 @@ fn give_client_tools(specs: &mut [AgentSpec], tools: Vec<ClientTool>) -> Result<
     }
     for tool in tools {
         let given = lead.client_tools.iter().map(|tool| &tool.name);
-        if lead
-            .tools
-            .iter()
-            .chain(given)
-            .any(|name| *name == tool.name)
-        {
+        let mut taken = lead.tools.iter().chain(given);
+        if taken.any(|name| *name == tool.name) || tool.name == TOOL_SEARCH {
             return Err(Refusal::bad_request(format!(
                 "the orchestrator has a tool `{}` already; rename the client's tool",
                 tool.name

@@ -346,5 +346,6 @@ fn tool<'a>(name: &str, get: impl Fn(&str) -> Option<&'a str>) -> Result<ToolSpe
         effect,
         sidecar: None,
         wait: None,
+        is_searched: true,
     })
 }

@@ -37,6 +37,7 @@ impl InProcessTool {
             effect: tool.effect(),
             sidecar: None,
             wait: None,
+            is_searched: false,
         };
         Ok(Self {
             spec,

@@ -198,6 +198,7 @@ pub async fn call_tool(
         effect: ToolEffect::Mutating,
         sidecar: None,
         wait: None,
+        is_searched: true,
     };
     let subject = prefix.on(subject::tool(sidecar, tool));
     let mut called = RemoteTool::new(
@@ -273,6 +274,7 @@ fn tool(
         effect: ToolEffect::find(&plain.effect)?,
         sidecar: None,
         wait: None,
+        is_searched: true,
     };
     let idle = plain.timeout.as_ref().map_or(usual, |period| period.0);
     Some(Arc::new(RemoteTool::plain(

@@ -181,6 +181,7 @@ impl SimTool {
                 effect: ToolEffect::Mutating,
                 sidecar: None,
                 wait: None,
+                is_searched: false,
             },
         }
     }

@@ -7,4 +7,5 @@ mod compacting;
 mod dying;
 mod mcp;
 mod programs;
+mod searching;
 pub mod serving;

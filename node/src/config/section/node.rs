@@ -224,6 +224,10 @@ section! {
         /// Variables that are passed to tool processes in addition to `PATH`, `HOME`, `LANG` and
         /// `TMPDIR`.
         pass_environment: Vec<String> = Vec::new();
+        /// The maximum number of tools that an agent's requests list from the start. If an agent has
+        /// more, its model finds those of sidecars, plain subjects and `tools.dirs` with the tool
+        /// `tool_search`.
+        listed: usize = 40;
         /// The maximum number of calls of one answer that run at once.
         concurrency: u32 = 16;
         /// How long a call may take if its tool sets no limit of its own.

@@ -73,6 +73,7 @@ pub(crate) fn simulated(config: &Config, own: SimulatedParts) -> Result<Arc<Node
             catalogue,
             skills,
             sidecars,
+            listed: config.tools.listed,
         },
         mcp: crate::node::mcp::McpServers::default(),
         tools_have_network: false,

@@ -16,6 +16,7 @@ use planck_toolbox::{
 
 use super::AssemblyError;
 use crate::{
+    agent::search::TOOL_SEARCH,
     bus::Bus,
     config::{Config, Network, Sandbox as Wanted, Unsandboxed as UnsandboxedWanted},
     node::mcp::{self, McpServers, ServerSandboxes},
@@ -163,8 +164,8 @@ pub(super) fn sidecars(config: &Config) -> Result<sidecar::SidecarSettings, Asse
     })
 }
 
-/// Returns the external tools, except those that have the name of a tool between agents or of a
-/// tool that reads skills. Also returns the problems of the files that describe external tools.
+/// Returns the external tools, except those that have the name of a tool between agents, of a tool
+/// that reads skills or of `tool_search`. Also returns the problems of the files that describe external tools.
 fn external(
     config: &Config,
     files: &Files,
@@ -174,9 +175,10 @@ fn external(
     for problem in &problems {
         tracing::warn!("{problem}");
     }
-    let (taken, tools): (Vec<_>, Vec<_>) = tools
-        .into_iter()
-        .partition(|tool| team::SESSION_TOOLS.contains(&&*tool.spec().name));
+    let (taken, tools): (Vec<_>, Vec<_>) = tools.into_iter().partition(|tool| {
+        let name = tool.spec().name.as_str();
+        team::SESSION_TOOLS.contains(&name) || name == TOOL_SEARCH
+    });
     for tool in taken {
         tracing::warn!(
             "an external tool is left out: agents have a tool `{}` already",
