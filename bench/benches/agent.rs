@@ -51,6 +51,7 @@ fn setup() -> Setup {
         skills: vec![],
         grant: Grant::default(),
         compactor: None,
+        listed_tools: None,
         limits: AgentLimits::default(),
         labels: Map::new(),
         permissions: Vec::new(),

@@ -31,6 +31,7 @@ pub fn session(agents: usize) -> NewSession {
             skills: vec![],
             grant: Grant::default(),
             compactor: None,
+            listed_tools: None,
             limits: AgentLimits::default(),
             labels: Map::new(),
             permissions: Vec::new(),

@@ -167,6 +167,10 @@ pub struct Member {
     /// `<sidecar>.<compactor>`, or the local compactor by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compactor: Option<String>,
+    /// The maximum number of tools that the member's requests list from the start; by default
+    /// `tools.listed` of its node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listed_tools: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<AgentLimits>,
     /// Labels that a node must have to host the agent.
@@ -230,6 +234,10 @@ pub struct AgentSpec {
     pub grant: Grant,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compactor: Option<String>,
+    /// The maximum number of tools that the agent's requests list from the start, if it is not
+    /// `tools.listed` of its node. Older nodes ignore it and list all tools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listed_tools: Option<u32>,
     pub limits: AgentLimits,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub labels: Map<String, Value>,

@@ -159,7 +159,7 @@ pub struct Toolboxes {
     pub catalogue: ToolCatalogue,
     pub skills: Skills,
     pub sidecars: Sidecars,
-    /// The maximum number of tools that an agent lists without a search.
+    /// The maximum number of tools that an agent lists without a search, if its spec has none.
     pub listed: usize,
 }
 
@@ -189,9 +189,8 @@ impl Toolboxes {
             .iter()
             .map(String::as_str)
             .partition(|name| team::SKILL_TOOLS.contains(name));
-        let listed = self
-            .listed
-            .saturating_sub(readers.len() + spec.client_tools.len());
+        let most = spec.listed_tools.map_or(self.listed, |most| most as usize);
+        let listed = most.saturating_sub(readers.len() + spec.client_tools.len());
         let (toolbox, unknown) = self.catalogue.toolbox(others, listed);
         let unknown = unknown.into_iter().map(|unknown| unknown.name).collect();
         if readers.is_empty() && spec.client_tools.is_empty() {

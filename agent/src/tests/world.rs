@@ -134,6 +134,7 @@ pub fn setup() -> Setup {
         skills: Vec::new(),
         grant: Grant::default(),
         compactor: None,
+        listed_tools: None,
         limits: AgentLimits::default(),
         labels: serde_json::Map::new(),
         permissions: careful(),

@@ -156,6 +156,7 @@ fn settle_member(
         tools,
         skills,
         compactor: member.compactor.clone(),
+        listed_tools: member.listed_tools,
         limits: member.limits.unwrap_or_default().within(context.limits),
         labels: member.labels.clone(),
         permissions: permission_layers(&[], context, member),
@@ -302,8 +303,8 @@ pub struct Spawned {
     pub not_granted: Vec<String>,
 }
 
-/// Resolves the arguments of `spawn_agent`. The agent inherits the model and the limits from
-/// `spawner` where `member` does not name them.
+/// Resolves the arguments of `spawn_agent`. The agent inherits the model, the limits and the number
+/// of listed tools from `spawner` where `member` does not name them.
 pub fn spawn(
     member: &Member,
     by: &AgentId,
@@ -340,6 +341,7 @@ pub fn spawn(
         tools,
         skills,
         compactor: member.compactor.clone(),
+        listed_tools: member.listed_tools.or(spawner.listed_tools),
         limits: member.limits.unwrap_or_default().within(spawner.limits),
         labels: member.labels.clone(),
         permissions: permission_layers(&spawner.permissions, context, member),

@@ -56,7 +56,7 @@ impl TeamTemplate {
 /// The maximum size in bytes of a TEAM.json or a prompt file.
 const LIMIT: u64 = 1024 * 1024;
 
-const MEMBER_FIELDS: [&str; 17] = [
+const MEMBER_FIELDS: [&str; 18] = [
     "type",
     "name",
     "description",
@@ -69,6 +69,7 @@ const MEMBER_FIELDS: [&str; 17] = [
     "skills",
     "grant",
     "compactor",
+    "listed_tools",
     "limits",
     "labels",
     "permissions",

@@ -180,6 +180,25 @@ fn spawner() -> AgentSpec {
     spec
 }
 
+#[test]
+fn a_spawned_agent_lists_as_many_tools_as_its_spawner_unless_it_names_a_number() {
+    let members = json!([{"type": "lead", "tools": ["spawn_agent"], "listed_tools": 7}]);
+    let lead = resolved(members).remove(0);
+    assert_eq!(lead.listed_tools, Some(7));
+    let listed = |value| spawned(value, &lead).spec.listed_tools;
+    assert_eq!(listed(json!({"type": "helper"})), Some(7));
+    assert_eq!(
+        listed(json!({"type": "helper", "listed_tools": 0})),
+        Some(0)
+    );
+    assert_eq!(
+        spawned(json!({"type": "helper"}), &spawner())
+            .spec
+            .listed_tools,
+        None
+    );
+}
+
 fn spawned(value: serde_json::Value, by: &AgentSpec) -> Spawned {
     let member: Member = serde_json::from_value(value).unwrap();
     spawn(&member, &AgentId::parse("lead").unwrap(), by, &context()).unwrap()

@@ -245,6 +245,7 @@ pub fn new_agent(session: &SessionId, name: &str) -> NewAgent {
             skills: vec![],
             grant: Grant::default(),
             compactor: None,
+            listed_tools: None,
             limits: AgentLimits::default(),
             labels: serde_json::Map::new(),
             permissions: Vec::new(),

@@ -126,15 +126,23 @@ async fn a_model_finds_a_tool_and_keeps_it_on_the_next_node() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_tools_are_listed_if_they_are_few_enough() -> Result<()> {
-    let world = World::start(Backend::Sqlite, Script::new().always(Reply::text("hello"))).await?;
-    let serving = Serving::start(&world, office());
-    let node = world.node_with(&[("PLANCK_TOOLS_LISTED", "65")]).await?;
-    found(&world, OFFICE, 1).await?;
-    let scene = Scene::start_beside(world, node, &[talker()], "hi").await?;
-    assert_eq!(scene.answer().await?, "hello");
-    let lists = listed(&scene.world);
-    assert_eq!(lists[0].len(), 65);
-    assert!(!lists[0].contains(&"tool_search".to_owned()));
-    scene.end().await?;
-    serving.end().await
+    for (of_node, of_member, count) in [("65", None, 65), ("65", Some(64), 2)] {
+        let script = Script::new().always(Reply::text("hello"));
+        let world = World::start(Backend::Sqlite, script).await?;
+        let serving = Serving::start(&world, office());
+        let node = world.node_with(&[("PLANCK_TOOLS_LISTED", of_node)]).await?;
+        found(&world, OFFICE, 1).await?;
+        let mut member = talker();
+        member["listed_tools"] = json!(of_member);
+        let scene = Scene::start_beside(world, node, &[member], "hi").await?;
+        assert_eq!(scene.answer().await?, "hello");
+        assert_eq!(
+            listed(&scene.world)[0].len(),
+            count,
+            "{of_node} {of_member:?}"
+        );
+        scene.end().await?;
+        serving.end().await?;
+    }
+    Ok(())
 }
