@@ -43,7 +43,7 @@ use tokio::{
 };
 
 use crate::{
-    agent::{Memory, OpenTurn, Settings},
+    agent::{Memory, OpenTurn, Settings, search::TOOL_SEARCH},
     bus::Bus,
     sidecar::Sidecars,
     team,
@@ -167,10 +167,11 @@ impl Toolboxes {
     /// Returns whether the agent's spec names tools that are not the node's own and can therefore
     /// appear or disappear.
     pub fn may_change(&self, spec: &AgentSpec) -> bool {
-        let of_skills = |name: &String| team::SKILL_TOOLS.contains(&name.as_str());
-        spec.tools
-            .iter()
-            .any(|name| !of_skills(name) && !self.catalogue.is_own(name))
+        let mut names = spec.tools.iter().map(String::as_str);
+        names.any(|name| {
+            let is_of_agent = team::SKILL_TOOLS.contains(&name) || name == TOOL_SEARCH;
+            !is_of_agent && !self.catalogue.is_own(name)
+        })
     }
 
     /// Waits until the first search for sidecars has ended if the agent's spec names a tool that is
@@ -188,6 +189,8 @@ impl Toolboxes {
             .tools
             .iter()
             .map(String::as_str)
+            // An agent that needs the search has it, whether it names it or not.
+            .filter(|name| *name != TOOL_SEARCH)
             .partition(|name| team::SKILL_TOOLS.contains(name));
         let most = spec.listed_tools.map_or(self.listed, |most| most as usize);
         let listed = most.saturating_sub(readers.len() + spec.client_tools.len());

@@ -1,7 +1,7 @@
 //! An agent that has more tools than its requests list.
 
 use anyhow::Result;
-use planck_common::command::AgentVerb;
+use planck_common::{command::AgentVerb, event::Event};
 use planck_scripted_model::{Reply, Script};
 use planck_sidecar::{Sidecar, Tool};
 use planck_tests::world::{Backend, World};
@@ -47,10 +47,15 @@ fn office() -> Sidecar {
     })
 }
 
-/// Returns a member that has `read` and all tools of the sidecar.
+/// Returns a member that has `read` and all tools of the sidecar. It also names the search, as a person
+/// does who copies the tools of an agent.
 fn talker() -> Value {
     let names = names();
-    let tools: Vec<&str> = names.iter().map(String::as_str).chain(["read"]).collect();
+    let tools: Vec<&str> = names
+        .iter()
+        .map(String::as_str)
+        .chain(["read", "tool_search"])
+        .collect();
     member("talker", &tools)
 }
 
@@ -93,13 +98,12 @@ async fn a_model_finds_a_tool_and_keeps_it_on_the_next_node() -> Result<()> {
     let serving = Serving::start(&world, office());
     let mut scene = team_with(world, OFFICE, &[talker()], "bill them").await?;
     assert_eq!(scene.answer().await?, "did send_invoice");
-    let found_by_search = ["read", "send_invoice", "send_parcel", "tool_search"];
     let lists = listed(&scene.world);
     assert_eq!(lists[0], ["read", "tool_search"]);
     assert_eq!(lists[1..].len(), 2, "{lists:?}");
     for list in &lists[1..] {
         assert!(list.contains(&"send_invoice".to_owned()), "{list:?}");
-        assert_eq!(list.len(), found_by_search.len(), "{list:?}");
+        assert_eq!(list.len(), 4, "two tools were found: {list:?}");
     }
     let before = lists[2].clone();
 
@@ -120,6 +124,9 @@ async fn a_model_finds_a_tool_and_keeps_it_on_the_next_node() -> Result<()> {
 
     let info = scene.tell("talker", AgentVerb::Info, json!({})).await?;
     assert_eq!(info["tools"].as_array().map(Vec::len), Some(66), "{info}");
+    let log = scene.log_of("talker").await?;
+    let warned = log.iter().any(|event| matches!(event, Event::Warning(_)));
+    assert!(!warned, "{log:?}");
     scene.end().await?;
     serving.end().await
 }
