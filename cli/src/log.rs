@@ -70,7 +70,6 @@ fn options(config: &Config) -> TelemetryOptions {
             [
                 &section.log,
                 planck_bus::DRIVER_LOG,
-                planck_http::DRIVER_LOG,
                 planck_store::DRIVER_LOG,
             ]
             .join(",")

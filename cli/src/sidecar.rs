@@ -346,7 +346,7 @@ async fn call_here(
 ) -> anyhow::Result<Exit> {
     let stop = CancellationToken::new();
     let started = mcp::start(config, name, report(name), stop.clone()).await;
-    let (mut server, supervising) = started.map_err(|why| UsageError(why))?;
+    let (mut server, supervising) = started.map_err(UsageError)?;
     let called = async {
         while server.offer().is_none() && server.failed_starts() == 0 {
             server.changed().await;

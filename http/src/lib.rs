@@ -28,4 +28,3 @@ pub mod fuzz;
 pub use front::{Front, FrontOptions, MetricsText, StartDefaults};
 pub use guard::AllowedNames;
 pub use key::{Key, KeyHash, Keys, MalformedHash, Role};
-pub use mcp::DRIVER_LOG;

@@ -42,10 +42,6 @@ use crate::{
 };
 use server::McpServer;
 
-/// The filter for the messages of the library that speaks MCP. It reports each request that a client
-/// sends wrongly as a warning.
-pub const DRIVER_LOG: &str = "rmcp=error";
-
 /// The content of the stream of answers.
 const MESSAGES: &str = "Server-sent events. The `data` of each is a message of MCP: progress, and at last the response.";
 

@@ -19,9 +19,9 @@ pub const LONGEST_LINE: usize = 16 << 20;
 
 /// The number of bytes that are read at once after a pause, and of those that are read in each second.
 /// A line counts as [`LINE`] bytes more, for the work that each message causes.
-const BURST: usize = 64 << 20;
-const PER_SECOND: usize = 16 << 20;
-const LINE: usize = 1 << 10;
+const BURST: i64 = 64 << 20;
+const PER_SECOND: i64 = 16 << 20;
+const LINE: i64 = 1 << 10;
 
 /// How long the reader waits when it has read too fast.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -31,8 +31,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub struct BoundedLines<R> {
     inner: R,
     longest: usize,
-    /// The number of bytes that may be read now, as of `counted`.
-    left: usize,
+    /// The number of bytes that may be read now, as of `counted`. It is negative if too many were.
+    left: i64,
     counted: Instant,
     pause: Pin<Box<Sleep>>,
     /// The number of bytes since the last end of a line.
@@ -56,10 +56,11 @@ impl<R> BoundedLines<R> {
 
     /// Waits until bytes may be read.
     fn poll_allowance(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        while self.left == 0 {
+        while self.left <= 0 {
             ready!(self.pause.as_mut().poll(context));
-            let millis = usize::try_from(self.counted.elapsed().as_millis()).unwrap_or(usize::MAX);
-            self.left = millis.saturating_mul(PER_SECOND / 1000).min(BURST);
+            let millis = i64::try_from(self.counted.elapsed().as_millis()).unwrap_or(i64::MAX);
+            let more = millis.saturating_mul(PER_SECOND / 1000);
+            self.left = self.left.saturating_add(more).min(BURST);
             self.counted = Instant::now();
             self.pause.as_mut().reset(self.counted + PAUSE);
         }
@@ -68,7 +69,8 @@ impl<R> BoundedLines<R> {
 
     /// Counts bytes that were read. Returns whether all lines are within the bound.
     fn admits(&mut self, read: &[u8]) -> bool {
-        self.left = self.left.saturating_sub(read.len());
+        let length = i64::try_from(read.len()).unwrap_or(i64::MAX);
+        self.left = self.left.saturating_sub(length);
         for (index, line) in read.split(|byte| *byte == b'\n').enumerate() {
             if index > 0 {
                 self.length = 0;
@@ -127,8 +129,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_flood_of_lines_is_read_slowly() {
-        let lines = 10 * PER_SECOND / LINE;
-        let text = "\n".repeat(lines + BURST / LINE);
+        let lines = (10 * PER_SECOND + BURST) / LINE;
+        let text = "\n".repeat(lines.try_into().unwrap());
         let began = Instant::now();
         let (end, _) = read(text.as_bytes(), 5).await;
         assert_eq!(end.unwrap(), text.len());

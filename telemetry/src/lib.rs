@@ -171,8 +171,8 @@ fn resource_of(options: &TelemetryOptions) -> Resource {
 fn subscriber(
     options: &TelemetryOptions,
 ) -> Result<(impl Subscriber + Send + Sync + use<>, Telemetry), TelemetryError> {
-    // The crate logs addresses, whose query may have a key. What goes wrong with an MCP server is logged
-    // by `planck`.
+    // The library that speaks MCP logs addresses, whose query may have a key, and each wrong request of a
+    // client. What goes wrong with an MCP server is logged by `planck`.
     let filter = format!("rmcp=off,{}", options.log);
     let filter = EnvFilter::try_new(filter).map_err(|error| TelemetryError::Filter {
         filter: options.log.clone(),

@@ -291,6 +291,35 @@ fn shown(millis: u64) -> String {
     }
 }
 
+/// Starts each MCP server of the configuration once, and lists its tools.
+pub async fn mcp(config: &Config) -> Vec<DoctorFinding> {
+    let looking = config.mcp.0.keys().map(|name| async move {
+        let silent = Arc::new(|_: &str| ());
+        match node::mcp::look(config, name, silent).await {
+            Ok(looked) if looked.is_as_allowed() => {
+                let count = looked.offer.tools.len();
+                let what = format!(
+                    "{name}: {} of version {}",
+                    counted(count, "tool"),
+                    looked.listed.version
+                );
+                DoctorFinding::good("mcp", what)
+            }
+            Ok(_) => DoctorFinding::note(
+                "mcp",
+                format!("{name}: its tools have changed since they were allowed"),
+                format!("`planck mcp allow {name}` shows and allows them"),
+            ),
+            Err(why) => DoctorFinding::bad(
+                "mcp",
+                format!("{name}: {why}"),
+                format!("correct `[mcp.{name}]`, or take it out"),
+            ),
+        }
+    });
+    futures_util::future::join_all(looking).await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,33 +353,4 @@ mod tests {
             );
         }
     }
-}
-
-/// Starts each MCP server of the configuration once, and lists its tools.
-pub async fn mcp(config: &Config) -> Vec<DoctorFinding> {
-    let looking = config.mcp.0.keys().map(|name| async move {
-        let silent = Arc::new(|_: &str| ());
-        match node::mcp::look(config, name, silent).await {
-            Ok(looked) if looked.is_as_allowed() => {
-                let count = looked.offer.tools.len();
-                let what = format!(
-                    "{name}: {} of version {}",
-                    counted(count, "tool"),
-                    looked.listed.version
-                );
-                DoctorFinding::good("mcp", what)
-            }
-            Ok(_) => DoctorFinding::note(
-                "mcp",
-                format!("{name}: its tools have changed since they were allowed"),
-                format!("`planck mcp allow {name}` shows and allows them"),
-            ),
-            Err(why) => DoctorFinding::bad(
-                "mcp",
-                format!("{name}: {why}"),
-                format!("correct `[mcp.{name}]`, or take it out"),
-            ),
-        }
-    });
-    futures_util::future::join_all(looking).await
 }

@@ -98,4 +98,5 @@ each_target! {
     damaged_session_files_open_or_fail: "session", DAMAGES;
     bodies_of_the_ai_sdk_decode_or_fail: "chat", MUTATIONS;
     bodies_of_openai_clients_decode_or_fail: "openai", MUTATIONS;
+    messages_of_mcp_servers_decode_or_fail: "mcp", MUTATIONS;
 }

@@ -144,7 +144,10 @@ async fn open_connected(
 ) -> Result<RunningNode, AssemblyError> {
     let id = take_node_id();
     // The trial of the sandbox waits for a process, and the store is opened meanwhile.
-    let (launching, store) = tokio::join!(tools::try_launching(config), store::open(config, &id));
+    let (launching, store) = tokio::join!(
+        Box::pin(tools::try_launching(config)),
+        store::open(config, &id)
+    );
     let store = store?;
     let tools = tools::build(
         config,

@@ -133,15 +133,12 @@ impl McpServers {
 
     /// Returns the tasks that keep the servers in use until `stop` is cancelled. Each calls `changed`
     /// when the tools of its server have changed.
-    pub fn keep_in_use<C: Fn() + Send + 'static>(
+    pub fn keep_in_use<C: Fn() + Clone + Send + 'static>(
         &self,
         sidecars: &Sidecars,
         changed: C,
         stop: &CancellationToken,
-    ) -> Vec<impl Future<Output = ()> + Send + use<C>>
-    where
-        C: Clone,
-    {
+    ) -> Vec<impl Future<Output = ()> + Send + use<C>> {
         let task = |server: &ConfiguredServer| {
             server
                 .clone()

@@ -44,7 +44,7 @@ fn script(turns: &[CallingTurn]) -> Script {
             let said = Reply::text(format!("{{{{result:{tool}}}}}"));
             script.rounds(
                 by("talker").user(prompt),
-                [Reply::call(*tool, args.clone()), said],
+                [Reply::call(tool, args.clone()), said],
             )
         })
 }
