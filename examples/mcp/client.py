@@ -1,26 +1,33 @@
 """Gives a task to a team through `planck mcp serve`, and prints what the team says.
 
     pip install mcp==2.3.0
-    python3 examples/mcp/client.py "Write the notes for the next release." --team examples/mcp
+    python3 examples/mcp/client.py "Write the notes for the next release." --team release-notes
 """
 
 import argparse
 import asyncio
+import os
 
-from mcp import ClientSession, StdioServerParameters
-from mcp.client.stdio import stdio_client
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+
+
+async def call(client, tool, **arguments):
+    result = await client.call_tool(tool, arguments)
+    # A mistake in the arguments has no state.
+    return result.structured_content or {"state": "refused", "answer": result.content[0].text}
 
 
 async def run(prompt, team):
-    server = StdioServerParameters(command="planck", args=["mcp", "serve"])
-    async with stdio_client(server) as (read, write), ClientSession(read, write) as session:
-        await session.initialize()
-        task = {"prompt": prompt, **({"team": team} if team else {})}
-        result = (await session.call_tool("run_team", task)).structured_content
+    # The SDK passes only a few variables on by default, and no key of a provider.
+    server = StdioServerParameters(command="planck", args=["mcp", "serve"], env=dict(os.environ))
+    async with Client(server) as client:
+        task = {"prompt": prompt} | ({"team": team} if team else {})
+        work = await call(client, "run_team", **task)
         # A call answers within a minute. The work goes on, and `status` waits for it.
-        while result["state"] == "working":
-            result = (await session.call_tool("status", {"session": result["session"]})).structured_content
-        print(result.get("answer") or result)
+        while work["state"] == "working":
+            work = await call(client, "status", session=work["session"])
+        print(work.get("answer") or work)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,11 @@ pub fn said(result: CallToolResult) -> Result<String, String> {
         ..
     } = result;
     let repeats = |structured: &Value| {
-        let texts = content.iter().filter_map(ContentBlock::as_text);
-        let mut values = texts.map(|text| serde_json::from_str::<Value>(&text.text));
-        values.any(|value| value.is_ok_and(|value| value == *structured))
+        let mut texts = content.iter().filter_map(ContentBlock::as_text);
+        texts.any(|text| {
+            let value = serde_json::from_str::<Value>(&text.text);
+            value.is_ok_and(|value| value == *structured) || is_only(structured, &text.text)
+        })
     };
     // A server repeats structured content as text for clients that know only text.
     let structured = structured_content.filter(|structured| !repeats(structured));
@@ -34,6 +36,14 @@ pub fn said(result: CallToolResult) -> Result<String, String> {
         (true, false) => Err(text),
         (true, true) => Err("the tool failed, and does not say why".into()),
     }
+}
+
+/// Returns whether a text is all that an object holds, as in `{"content": "the text"}`.
+fn is_only(structured: &Value, text: &str) -> bool {
+    let values = structured.as_object().map(|object| object.values());
+    values.is_some_and(|mut values| {
+        values.len() == 1 && values.next().and_then(Value::as_str) == Some(text)
+    })
 }
 
 fn block(block: ContentBlock) -> String {
@@ -109,6 +119,8 @@ mod tests {
         let text = json!([{"type": "text", "text": "{ \"a\": 1 }"}]);
         let both = json!({"content": text, "structuredContent": {"a": 1}});
         assert_eq!(said_of(both), Ok("{ \"a\": 1 }".into()));
+        let only = json!({"content": [{"type": "text", "text": "[FILE] a"}], "structuredContent": {"content": "[FILE] a"}});
+        assert_eq!(said_of(only), Ok("[FILE] a".into()));
         let alone = json!({"content": [], "structuredContent": {"a": 1}});
         assert_eq!(said_of(alone), Ok("{\"a\":1}".into()));
         let beside =

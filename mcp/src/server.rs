@@ -157,6 +157,11 @@ impl McpServer {
         offer.tools.iter().map(tool).collect()
     }
 
+    /// Returns whether the server takes calls now.
+    pub fn is_up(&self) -> bool {
+        matches!(*self.link.borrow(), Link::Up(_))
+    }
+
     /// Returns why the server takes no calls, or `None` if it does or is being started.
     pub fn away(&self) -> Option<String> {
         match &*self.link.borrow() {

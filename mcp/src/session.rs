@@ -74,7 +74,7 @@ impl Session {
     {
         let (on_long, long_line) = oneshot::channel();
         let output = BoundedLines::new(output, LONGEST_LINE, on_long);
-        Self::open(StdioTransport::new(output, input), long_line).await
+        Self::open(StdioTransport::new(output, input), newest(), long_line).await
     }
 
     /// Opens a session with a server at an address.
@@ -83,15 +83,29 @@ impl Session {
     /// Returns an error if the address cannot be reached, refuses the request, or is not that of an
     /// MCP server.
     pub async fn over_http(server: &ServerUrl) -> Result<Self, OpenError> {
+        // An older server may answer `server/discover` with a result that is none. Over HTTP a second
+        // attempt costs one request.
+        match Self::over_http_as(server, newest()).await {
+            Err(OpenError::NotMcp(_)) => {
+                Self::over_http_as(server, ClientLifecycleMode::Initialize).await
+            }
+            opened => opened,
+        }
+    }
+
+    async fn over_http_as(
+        server: &ServerUrl,
+        lifecycle: ClientLifecycleMode,
+    ) -> Result<Self, OpenError> {
         // Over HTTP the client bounds each message itself.
         let (_, no_lines) = oneshot::channel();
         let transport = server.transport().map_err(OpenError::Http)?;
-        Self::open(transport, no_lines).await
+        Self::open(transport, lifecycle, no_lines).await
     }
 
-    /// Opens a session with the newest version of the protocol that both sides know.
     async fn open<T, E, A>(
         transport: T,
+        lifecycle: ClientLifecycleMode,
         mut long_line: oneshot::Receiver<()>,
     ) -> Result<Self, OpenError>
     where
@@ -100,10 +114,6 @@ impl Session {
     {
         let requests = ServerRequests::default();
         let (progress, tools_changed) = (requests.progress.clone(), requests.tools_changed.clone());
-        let lifecycle = ClientLifecycleMode::Auto {
-            preferred_versions: vec![ProtocolVersion::V_2026_07_28],
-            legacy_version: Some(ProtocolVersion::V_2025_11_25),
-        };
         let opened = requests.serve_with_lifecycle(transport, lifecycle).await;
         let service = opened.map_err(|error| {
             if long_line.try_recv().is_ok() {
@@ -143,6 +153,14 @@ impl Session {
     pub async fn close(self) {
         self.close.cancel();
         let _not_in_time = timeout(CLOSING, self.ended).await;
+    }
+}
+
+/// Returns the way to open a session with the newest version of the protocol that both sides know.
+fn newest() -> ClientLifecycleMode {
+    ClientLifecycleMode::Auto {
+        preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+        legacy_version: Some(ProtocolVersion::V_2025_11_25),
     }
 }
 

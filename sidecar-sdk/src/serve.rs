@@ -408,8 +408,9 @@ impl RunningSidecar {
         let answer = loop {
             tokio::select! {
                 biased;
-                Some(said) = heard.recv() => tell(said).await,
+                // Reports without end would keep the call from being polled.
                 answer = &mut call => break answer,
+                Some(said) = heard.recv() => tell(said).await,
             }
         };
         while let Ok(said) = heard.try_recv() {

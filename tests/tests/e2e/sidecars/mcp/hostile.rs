@@ -1,10 +1,6 @@
 //! A hostile MCP server: what it says and does harms neither the node nor the agents' other tools.
 
-use std::{
-    fs,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use nix::{
@@ -20,7 +16,7 @@ use planck_tests::{
 };
 use serde_json::{Value, json};
 
-use super::{own::Configured, process_of};
+use super::{memory, own::Configured, process_of};
 use crate::teams::scene::{Scene, by, member};
 
 const PROGRAM: &str = concat!(
@@ -30,6 +26,9 @@ const PROGRAM: &str = concat!(
 
 /// The growth of a node's memory that a server may cause, in bytes.
 const GROWTH: u64 = 128 << 20;
+
+/// How long a turn may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long it may take until a server that answers nothing is started again.
 const RESTART: Duration = Duration::from_secs(40);
@@ -57,24 +56,19 @@ fn configured(world: &World) -> Configured {
         format!("python3,{PROGRAM},{}", mark.replace(' ', ",")),
     );
     configured.set("HOSTILE_SANDBOX", "off");
-    configured.set("HOSTILE_TIMEOUT", "1s");
+    configured.set("HOSTILE_TIMEOUT", "3s");
     configured
 }
 
 async fn said(scene: &Scene, accepted: &Accepted) -> Result<String> {
-    let end = scene.recorder.answered(&accepted.prompt_id).await?;
+    let end = scene
+        .recorder
+        .answered_within(PATIENCE, &accepted.prompt_id)
+        .await?;
     match end.event() {
         Some(Ok(Event::TurnEnd(end))) => end.message.context("it said nothing"),
         other => anyhow::bail!("{other:?}"),
     }
-}
-
-/// Returns the resident memory of a process in bytes.
-fn memory(pid: i32) -> Result<u64> {
-    let status = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.context("no VmRSS")?.trim().trim_end_matches(" kB");
-    Ok(kilobytes.parse::<u64>()? << 10)
 }
 
 /// Waits for another process of the server than this one.
@@ -86,7 +80,7 @@ async fn another(pid: Pid, configured: &Configured) -> Result<Pid> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "waits a minute until a server that hangs is started again: make test-all"]
+#[ignore = "waits two minutes until servers that hang are started again: make test-all"]
 async fn a_hostile_server_harms_only_its_own_calls() -> Result<()> {
     let turns: [CallingTurn; 7] = [
         ("go", "hostile__echo", json!({})),
@@ -124,7 +118,7 @@ async fn a_hostile_server_harms_only_its_own_calls() -> Result<()> {
         ("shadow", r#"the server got {"command": "id"}"#, false),
         ("changes", "changed", false),
         ("chatter", "said much", false),
-        // The server ends at 16 MiB, unless the time-out of 1 s ends the call before.
+        // The server ends at 16 MiB, unless the time-out of 3 s ends the call before.
         ("huge", "error", true),
         // Progress renews the time-out for at most ten times as long. Then the server still writes, so
         // it is started again.
@@ -142,7 +136,7 @@ async fn a_hostile_server_harms_only_its_own_calls() -> Result<()> {
         let shown = said.get(..500).unwrap_or(&said);
         assert!(said.contains(wanted), "{prompt}: {shown}");
         let took = began.elapsed();
-        ensure!(took < Duration::from_secs(15), "{prompt} took {took:?}");
+        ensure!(took < Duration::from_secs(60), "{prompt} took {took:?}");
         if ends {
             another(server, &configured).await.with_context(log)?;
         }

@@ -21,8 +21,12 @@ use planck_tests::{
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
-use super::{PATIENCE, process_of, program};
+use super::{PATIENCE, memory, process_of, processes_of, program};
+
 use crate::teams::scene::{Scene, by, member};
+
+/// How long all agents of a test may take.
+const LONG: Duration = Duration::from_secs(120);
 
 /// The configuration of a node with the server `everything`, which runs without a sandbox because it
 /// is not in a folder of the system, and the words by which its processes are found.
@@ -332,4 +336,54 @@ async fn a_server_at_an_address_may_die_and_come_back() -> Result<()> {
     assert_eq!(end.message.as_deref(), Some("Echo: again"));
     println!("answered {took:?} after the kill");
     scene.end().await
+}
+
+/// The number of agents that use the servers of three nodes.
+const AGENTS: usize = 100;
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "runs 100 agents on three nodes: make test-all"]
+async fn agents_share_one_process_of_a_server_on_each_node() -> Result<()> {
+    let Some(program) = program() else {
+        return Ok(());
+    };
+    let echo = Reply::call("everything__echo", json!({"message": "hi"}));
+    let said = Reply::text("{{result:everything__echo}}");
+    let script = Script::new().rounds(by("talker"), [echo, said]);
+    let world = World::start(Backend::Sqlite, script).await?;
+    let configured = Configured::new(&world, &program);
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        nodes.push(configured.node(&world).await?);
+    }
+    let recorder = world.record().await?;
+    let talker = member("talker", &["everything__*"]);
+    let body = json!({"dir": world.dir(), "members": [talker], "prompt": "go"});
+    let mut prompts = Vec::new();
+    for _ in 0..AGENTS {
+        let started = world.caller.start(&body).await?;
+        prompts.push(started.prompt_id.context("no prompt")?);
+    }
+    for prompt in &prompts {
+        let end = recorder.answered_within(LONG, prompt).await?;
+        let Some(Ok(Event::TurnEnd(end))) = end.event() else {
+            anyhow::bail!("{end:?}");
+        };
+        assert_eq!(end.message.as_deref(), Some("Echo: hi"));
+    }
+    let servers = processes_of(&configured.mark);
+    assert_eq!(servers.len(), nodes.len(), "{servers:?}");
+    let sizes: Vec<u64> = servers
+        .iter()
+        .map(|pid| memory(pid.as_raw()))
+        .collect::<Result<_>>()?;
+    let (all, one) = (sizes.iter().sum::<u64>() >> 20, sizes[0] >> 20);
+    println!(
+        "{AGENTS} agents use {all} MiB of servers; with one for each agent, {} MiB",
+        one * AGENTS as u64
+    );
+    for node in nodes {
+        node.leave().await?;
+    }
+    configured.leaves_nothing().await
 }
