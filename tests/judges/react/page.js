@@ -78,19 +78,26 @@ export async function startSession({ front, ask }, name, fields) {
   assert.equal(response.status, 201, await response.text());
 }
 
-/** Reads a resource until `check` of it does not fail. */
-export async function v1(front, path, check) {
+/** Repeats what fails, for a limited time, until it does not. Returns its result. */
+export async function eventually(act) {
   const end = performance.now() + PATIENCE_MS;
   for (;;) {
-    const response = await request(front, `/v1${path}`);
-    assert.equal(response.status, 200, await response.clone().text());
     try {
-      return check(await response.json());
+      return await act();
     } catch (error) {
       if (performance.now() > end) throw error;
     }
     await setTimeout(50);
   }
+}
+
+/** Reads a resource until `check` of it does not fail. */
+export function v1(front, path, check) {
+  return eventually(async () => {
+    const response = await request(front, `/v1${path}`);
+    assert.equal(response.status, 200, await response.clone().text());
+    return check(await response.json());
+  });
 }
 
 /** Returns the messages that the page shows: their roles and texts. */
