@@ -41,7 +41,7 @@ impl McpCommand {
     }
 }
 
-/// Which server a command is about: one at an address, or one that it starts.
+/// The server that a command names by its address, or by the program that starts it.
 #[derive(Debug, Args)]
 struct ServerArgs {
     /// The address of a server that runs elsewhere

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     args::GlobalArgs,
@@ -43,6 +44,24 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
+        }
+    }
+
+    /// Waits for `work`. The first signal cancels `stop`, which asks the work to end. Returns `None` at
+    /// a second one.
+    pub async fn until_done<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+        stop: &CancellationToken,
+    ) -> Option<T> {
+        let mut work = std::pin::pin!(work);
+        tokio::select! {
+            done = &mut work => return Some(done),
+            () = self.next() => stop.cancel(),
+        }
+        tokio::select! {
+            done = work => Some(done),
+            () = self.next() => None,
         }
     }
 }

@@ -20,7 +20,7 @@ use planck_common::{
 };
 use planck_node::{
     config::{Config, Period},
-    node::{self, mcp, prefix},
+    node::{self, mcp::McpServers, prefix},
     sidecar::{self, InProcessTool},
 };
 use planck_sidecar::{
@@ -345,7 +345,8 @@ async fn call_here(
     args: Box<RawValue>,
 ) -> anyhow::Result<Exit> {
     let stop = CancellationToken::new();
-    let started = mcp::start(config, name, report(name), stop.clone()).await;
+    let servers = McpServers::load(config).await;
+    let started = servers.start(name, report(name), stop.clone());
     let (mut server, supervising) = started.map_err(UsageError)?;
     let called = async {
         while server.offer().is_none() && server.failed_starts() == 0 {

@@ -8,3 +8,4 @@ pub mod environment;
 pub mod folder_trial;
 pub mod regular_file;
 pub mod terminal;
+pub mod whole_file;

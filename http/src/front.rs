@@ -151,11 +151,10 @@ impl Front {
             },
         };
         server::serve(listener, routes, limits, stop).await;
-        self.tasks.close();
-        self.tasks.wait().await;
+        self.end_streams().await;
     }
 
-    /// Ends the feeds of a front that serves no listener.
+    /// Ends the streams and feeds, and waits for their tasks.
     pub(crate) async fn end_streams(&self) {
         self.stop.cancel();
         self.tasks.close();

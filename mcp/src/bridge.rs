@@ -95,7 +95,7 @@ impl Bridge {
     }
 }
 
-/// What the instances of the sidecar share.
+/// The parts that all instances of the sidecar share.
 struct Serving {
     name: String,
     description: String,

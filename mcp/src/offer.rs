@@ -19,7 +19,7 @@ pub const MOST_BYTES: usize = 600 << 10;
 /// The maximum size of the description of one tool in bytes. Each request to a model repeats it.
 pub const LONGEST_DESCRIPTION: usize = 16 << 10;
 
-/// What the sidecar offers.
+/// The tools that a sidecar offers for a server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offer {
     /// The version of the server, as three numbers.

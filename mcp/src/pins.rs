@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use planck_host::whole_file;
 use rmcp::model::Tool;
 use serde::{Deserialize, Serialize};
 
@@ -58,10 +59,7 @@ impl Pins {
                 fs::create_dir_all(folder)?;
             }
             let text = serde_json::to_vec_pretty(pinned)?;
-            // A reader sees the former file or this one, never a part.
-            let new = self.0.with_extension(format!("new-{}", std::process::id()));
-            fs::write(&new, text)?;
-            fs::rename(&new, &self.0)
+            whole_file::replace(&self.0, &text, 0o644)
         };
         written().map_err(|why: io::Error| {
             format!(

@@ -55,7 +55,7 @@ pub struct McpServer {
     offer: watch::Receiver<Option<Arc<Offer>>>,
 }
 
-/// What a server offers at the moment, and what was allowed of it.
+/// The tools that a server lists now, and those that were allowed.
 #[derive(Debug)]
 pub struct Looked {
     /// What agents would get if everything that is listed were allowed.

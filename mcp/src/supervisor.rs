@@ -53,14 +53,14 @@ pub enum Link {
     },
 }
 
-/// What keeps a server in use.
+/// The task that keeps a server in use.
 pub struct Supervisor {
     pub launcher: Launcher,
     pub options: ServerOptions,
     pub report: Report,
 }
 
-/// What the supervisor tells about the server.
+/// The channels on which the supervisor publishes the state of the server.
 #[derive(Debug)]
 pub struct News {
     pub link: watch::Sender<Link>,

@@ -28,8 +28,8 @@ pub use section::{
     Telemetry,
 };
 pub use setting::{
-    ConfiguredUrl, HeaderText, KeyChoice, KeyEntry, LogFormat, NamedSettings, Network, Period,
-    ProjectPlace, Sandbox, ServerSandbox, Size, StoreKind, Synchronous, Unsandboxed,
+    Choice, ConfiguredUrl, HeaderText, KeyChoice, KeyEntry, LogFormat, NamedSettings, Network,
+    Period, ProjectPlace, Sandbox, ServerSandbox, Size, StoreKind, Synchronous, Unsandboxed,
 };
 pub use values::{Problems, ValueOrigin, WrittenKeys, written};
 

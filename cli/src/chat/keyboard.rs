@@ -4,7 +4,7 @@
 use std::{
     borrow::Cow,
     cell::Cell,
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{DirBuilder, File, OpenOptions},
     io::{self, BufRead as _, IsTerminal as _, Read as _, Seek as _, SeekFrom, Write as _, stdin},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
@@ -14,6 +14,7 @@ use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 use planck_host::{
     regular_file::{EntryKind, OpenFolder},
     terminal::{Drawing, clean, clean_line},
+    whole_file,
 };
 use rustyline::{
     ColorMode, Config, Context, Helper,
@@ -482,18 +483,11 @@ fn load(path: &Path) -> io::Result<Vec<String>> {
 }
 
 fn replace(path: &Path, entries: &[String]) -> io::Result<()> {
-    let next = path.with_extension(format!("{}", std::process::id()));
     let lines = entries
         .iter()
         .map(|entry| as_line(entry))
         .collect::<io::Result<String>>()?;
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&next)?
-        .write_all(lines.as_bytes())?;
-    fs::rename(next, path)
+    whole_file::replace(path, lines.as_bytes(), 0o600)
 }
 
 fn append(path: &Path, entry: &str) -> io::Result<()> {
@@ -517,6 +511,7 @@ fn as_line(entry: &str) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::MetadataExt as _;
 
     use super::*;

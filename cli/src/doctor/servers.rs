@@ -15,6 +15,7 @@ use planck_common::{
     server_clock::ServerClock,
     subject::{self, LIST, Target},
 };
+use planck_mcp::Report;
 use planck_node::{
     config::{Config, ConfiguredUrl, StoreKind},
     node::{self, StoreTrial},
@@ -293,9 +294,13 @@ fn shown(millis: u64) -> String {
 
 /// Starts each MCP server of the configuration once, and lists its tools.
 pub async fn mcp(config: &Config) -> Vec<DoctorFinding> {
+    if config.mcp.0.is_empty() {
+        return Vec::new();
+    }
+    let servers = &node::mcp::McpServers::load(config).await;
+    let silent: &Report = &(Arc::new(|_: &str| ()) as _);
     let looking = config.mcp.0.keys().map(|name| async move {
-        let silent = Arc::new(|_: &str| ());
-        match node::mcp::look(config, name, silent).await {
+        match servers.look(name, silent).await {
             Ok(looked) if looked.is_as_allowed() => {
                 let count = looked.offer.tools.len();
                 let what = format!(

@@ -1,20 +1,22 @@
 //! The command `planck mcp add`.
 
 use std::{
-    fs, io,
-    io::Write as _,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::Path,
 };
 
 use anyhow::{Context as _, anyhow};
-use clap::{Args, ValueEnum};
+use clap::{Args, builder::PossibleValuesParser};
 use planck_common::id::is_id;
+use planck_host::whole_file;
 use planck_node::{
     config::{
-        ConfiguredUrl, HeaderText, McpServer, NamedSettings, Secret, ServerSandbox, is_secret_name,
+        Choice as _, ConfiguredUrl, HeaderText, McpServer, NamedSettings, Secret, ServerSandbox,
+        is_secret_name,
     },
-    node::mcp,
+    node::mcp::McpServers,
 };
 use toml::{Table, Value};
 
@@ -39,17 +41,10 @@ pub struct AddArgs {
     name: String,
     /// Whether the server is confined to this folder without a network (`on`), with one
     /// (`network`), or not at all (`off`)
-    #[arg(long, default_value = "on")]
-    sandbox: SandboxChoice,
+    #[arg(long, default_value = "on", value_parser = sandboxes())]
+    sandbox: String,
     #[command(flatten)]
     server: ServerArgs,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum SandboxChoice {
-    On,
-    Network,
-    Off,
 }
 
 impl AddArgs {
@@ -73,7 +68,8 @@ impl AddArgs {
         }
         let written = read(&file)?;
         config.mcp.0.insert(name.clone(), self.section()?);
-        let looked = mcp::look(&config, &name, report(&name)).await;
+        let servers = McpServers::load(&config).await;
+        let looked = servers.look(&name, &report(&name)).await;
         let looked = looked
             .map_err(|why| anyhow!("nothing was written: the MCP server cannot be used: {why}"))?;
         say(&described(&looked))?;
@@ -111,11 +107,7 @@ impl AddArgs {
             ),
             env: self.server.env.clone(),
             dir: std::env::current_dir()?,
-            sandbox: match self.sandbox {
-                SandboxChoice::On => ServerSandbox::On,
-                SandboxChoice::Network => ServerSandbox::Network,
-                SandboxChoice::Off => ServerSandbox::Off,
-            },
+            sandbox: ServerSandbox::find(&self.sandbox).unwrap_or(ServerSandbox::On),
             trust_hints: self.server.trust_hints,
             ..McpServer::default()
         })
@@ -133,12 +125,7 @@ impl AddArgs {
             Some(url) => set("url", url.into()),
             None => {
                 set("command", self.server.command.clone().into());
-                let sandbox = match self.sandbox {
-                    SandboxChoice::On => "on",
-                    SandboxChoice::Network => "network",
-                    SandboxChoice::Off => "off",
-                };
-                set("sandbox", sandbox.into());
+                set("sandbox", self.sandbox.clone().into());
             }
         }
         if !self.server.env.is_empty() {
@@ -160,6 +147,10 @@ impl AddArgs {
     }
 }
 
+fn sandboxes() -> PossibleValuesParser {
+    PossibleValuesParser::new(ServerSandbox::ALL.iter().map(|(name, _)| *name))
+}
+
 fn read(file: &Path) -> anyhow::Result<String> {
     match fs::read_to_string(file) {
         Ok(text) if text.is_empty() || text.ends_with('\n') => Ok(text),
@@ -169,26 +160,16 @@ fn read(file: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// Replaces the file as a whole, so that a reader never sees a part of it.
 fn write(folder: &Path, file: &Path, text: &str) -> anyhow::Result<()> {
     let written = || {
-        fs::DirBuilder::new()
+        DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(folder)?;
         // The file may be a link into a folder of settings that the user keeps elsewhere.
         let target = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-        let mode = fs::metadata(&target).map_or(0o644, |known| {
-            std::os::unix::fs::PermissionsExt::mode(&known.permissions()) & 0o777
-        });
-        let new = target.with_extension(format!("toml.new-{}", std::process::id()));
-        let mut open = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&new)?;
-        open.write_all(text.as_bytes())?;
-        fs::rename(&new, &target)
+        let mode = fs::metadata(&target).map_or(0o644, |known| known.permissions().mode() & 0o777);
+        whole_file::replace(&target, text.as_bytes(), mode)
     };
     written().map_err(|error: io::Error| anyhow!("cannot write {}: {error}", file.display()))
 }

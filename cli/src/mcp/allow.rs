@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use clap::Args;
 use planck_mcp::{Looked, PinnedTools};
-use planck_node::node::mcp;
+use planck_node::node::mcp::McpServers;
 
 use super::{described, report};
 use crate::{
@@ -44,7 +44,10 @@ impl AllowArgs {
             ))
             .into());
         }
-        let looked = mcp::look(&config, name, report(name)).await;
+        let looked = McpServers::load(&config)
+            .await
+            .look(name, &report(name))
+            .await;
         let looked =
             looked.map_err(|why| anyhow!("the MCP server `{name}` cannot be used: {why}"))?;
         say(&differences(&looked))?;

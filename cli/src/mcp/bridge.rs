@@ -52,16 +52,9 @@ impl BridgeArgs {
         let logs = Logs::start_if_asked(&global.config()?)?;
         let mut signals = Signals::listen()?;
         let stop = CancellationToken::new();
-        let mut running = std::pin::pin!(bridge.run(connection, stop.clone()));
-        let done = tokio::select! {
-            done = &mut running => done,
-            () = signals.next() => {
-                stop.cancel();
-                tokio::select! {
-                    done = &mut running => done,
-                    () = signals.next() => return Ok(Exit::Failed),
-                }
-            }
+        let running = bridge.run(connection, stop.clone());
+        let Some(done) = signals.until_done(running, &stop).await else {
+            return Ok(Exit::Failed);
         };
         logs.end().await;
         done?;

@@ -78,17 +78,10 @@ async fn serve(front: Arc<Front>) -> anyhow::Result<Exit> {
     let (on_long, mut long) = oneshot::channel();
     let input = BoundedLines::new(input()?, LONGEST_LINE, on_long);
     let serving = front.speak_mcp(input, output::for_program()?, own_name(), stop.clone());
-    let mut serving = std::pin::pin!(serving);
-    tokio::select! {
-        served = &mut serving => served?,
-        () = signals.next() => {
-            stop.cancel();
-            tokio::select! {
-                served = &mut serving => served?,
-                () = signals.next() => return Ok(Exit::Failed),
-            }
-        }
-    }
+    let Some(served) = signals.until_done(serving, &stop).await else {
+        return Ok(Exit::Failed);
+    };
+    served?;
     if long.try_recv().is_ok() {
         warn(&format!(
             "planck: the client sent a message of more than {} MiB",

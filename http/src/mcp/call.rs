@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use axum::http::StatusCode;
 use planck_client::{Client, ClientError};
 use planck_common::{
     InputId, Seq, SessionId,
@@ -14,7 +15,7 @@ use planck_common::{
 use rmcp::model::{CallToolResult, JsonObject};
 use serde::Serialize;
 use serde_json::value::to_raw_value;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -35,13 +36,16 @@ const COMMAND: Duration = Duration::from_secs(40);
 /// How long a call may take in all, because clients cut calls off after 60 s.
 const WHOLE: Duration = Duration::from_secs(57);
 /// How long a look at the work may take, and the part of it for what agents do at the moment.
-const LOOK: Duration = Duration::from_secs(20);
+pub const LOOK: Duration = Duration::from_secs(20);
 const DETAILS: Duration = Duration::from_secs(3);
 /// How long a call waits for the end of work that it has aborted.
 const ABORTED: Duration = Duration::from_secs(5);
 /// The number of sessions in a list, by default and at most.
 const SESSIONS: u32 = 10;
 const MOST_SESSIONS: u32 = 50;
+
+/// The way out if no node answers.
+const GOES_ON: &str = "the work of sessions goes on, and `status` shows it";
 
 /// One call of a tool.
 pub struct Call {
@@ -62,34 +66,25 @@ pub struct Begun {
     warning: Option<String>,
 }
 
-/// What a call has come to.
+/// The result of a call.
 pub enum Performed {
-    Done(ToolAnswer),
+    Done(CallToolResult),
     /// The client follows the work as a task.
     Begun(Begun),
 }
 
-/// What a tool answers.
-pub struct ToolAnswer(CallToolResult);
+/// Returns the result of a tool as structured content, and as the same in text.
+fn result(content: &impl Serialize, has_failed: bool) -> Result<CallToolResult, Problem> {
+    let content = serde_json::to_value(content)
+        .map_err(|error| Problem::bad_request(format!("the answer has no JSON: {error}")))?;
+    Ok(match has_failed {
+        true => CallToolResult::structured_error(content),
+        false => CallToolResult::structured(content),
+    })
+}
 
-impl ToolAnswer {
-    /// Returns the answer as structured content, and as the same in text.
-    fn new(content: &impl Serialize, has_failed: bool) -> Result<Self, Problem> {
-        let content = serde_json::to_value(content)
-            .map_err(|error| Problem::bad_request(format!("the answer has no JSON: {error}")))?;
-        Ok(Self(match has_failed {
-            true => CallToolResult::structured_error(content),
-            false => CallToolResult::structured(content),
-        }))
-    }
-
-    pub fn work(work: &Work) -> Result<Self, Problem> {
-        Self::new(work, work.has_failed())
-    }
-
-    pub fn result(self) -> CallToolResult {
-        self.0
-    }
+pub fn work_result(work: &Work) -> Result<CallToolResult, Problem> {
+    result(work, work.has_failed())
 }
 
 impl Call {
@@ -119,35 +114,42 @@ impl Call {
         let answer = match tool {
             ToolName::ListTeams => {
                 let NoArguments {} = arguments::read(given)?;
-                ToolAnswer::new(&self.teams().await?, false)
+                result(&self.teams().await?, false)
             }
             ToolName::ListSessions => {
                 let list: arguments::ListSessions = arguments::read(given)?;
-                ToolAnswer::new(&self.sessions(list.limit).await?, false)
+                result(&self.sessions(list.limit).await?, false)
             }
             ToolName::RunTeam => {
                 let run: RunTeam = arguments::read(given)?;
                 let wait = arguments::wait(run.wait_seconds)?;
                 let begun = self.run(run).await?;
-                if as_task {
-                    return Ok(Performed::Begun(begun));
-                }
-                ToolAnswer::work(&self.follow(begun, wait).await)
+                return self.accompany(begun, wait, as_task).await;
             }
             ToolName::Continue => {
                 let more: Continue = arguments::read(given)?;
                 let wait = arguments::wait(more.wait_seconds)?;
                 let begun = self.send(more).await?;
-                if as_task {
-                    return Ok(Performed::Begun(begun));
-                }
-                ToolAnswer::work(&self.follow(begun, wait).await)
+                return self.accompany(begun, wait, as_task).await;
             }
-            ToolName::Status => ToolAnswer::work(&self.status(arguments::read(given)?).await?),
-            ToolName::Answer => ToolAnswer::work(&self.answer(arguments::read(given)?).await?),
-            ToolName::Cancel => ToolAnswer::work(&self.cancel(arguments::read(given)?).await?),
+            ToolName::Status => work_result(&self.status(arguments::read(given)?).await?),
+            ToolName::Answer => work_result(&self.answer(arguments::read(given)?).await?),
+            ToolName::Cancel => work_result(&self.cancel(arguments::read(given)?).await?),
         };
         answer.map(Performed::Done)
+    }
+
+    /// Waits for work that the call has begun, unless the client follows it as a task.
+    async fn accompany(
+        &mut self,
+        begun: Begun,
+        wait: Duration,
+        as_task: bool,
+    ) -> Result<Performed, Problem> {
+        match as_task {
+            true => Ok(Performed::Begun(begun)),
+            false => work_result(&self.follow(begun, wait).await).map(Performed::Done),
+        }
     }
 
     /// Starts a session with a prompt. The client is told the ids before, so that it can find the
@@ -312,9 +314,9 @@ impl Call {
             () = front.stop().cancelled() => None,
             () = self.progress.follow(&front, session, since) => None,
         };
-        let last = (self.began + WHOLE).min(Instant::now() + LOOK);
-        let looked = timeout_at(last, look(&client, session, prompt.as_ref(), found));
-        looked.await.unwrap_or_else(|_| Err(late()))
+        let left = WHOLE.saturating_sub(self.began.elapsed()).min(LOOK);
+        let looked = look(&client, session, prompt.as_ref(), found);
+        in_time(left, GOES_ON, looked).await
     }
 
     async fn teams(&self) -> Result<TeamList, Problem> {
@@ -380,16 +382,21 @@ impl Call {
 
 /// Performs a command within its time.
 async fn within<T>(command: impl Future<Output = Result<T, Problem>>) -> Result<T, Problem> {
-    timeout(COMMAND, command)
-        .await
-        .unwrap_or_else(|_| Err(late()))
+    in_time(COMMAND, GOES_ON, command).await
 }
 
-fn late() -> Problem {
-    Problem::new(
-        axum::http::StatusCode::GATEWAY_TIMEOUT,
-        "no node answered in time; the work of sessions goes on, and `status` shows it",
-    )
+/// Waits for an answer for a limited time. `way_out` is what the caller can do if there is none.
+pub async fn in_time<T>(
+    limit: Duration,
+    way_out: &str,
+    answer: impl Future<Output = Result<T, Problem>>,
+) -> Result<T, Problem> {
+    timeout(limit, answer).await.unwrap_or_else(|_| {
+        Err(Problem::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            format!("no node answered in time; {way_out}"),
+        ))
+    })
 }
 
 /// Adds to the problem of a command that may have been executed what to do about it.

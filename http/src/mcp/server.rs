@@ -124,7 +124,7 @@ impl ServerHandler for McpServer {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        tools::all().into_iter().find(|tool| tool.name == name)
+        tools::find(name)
     }
 
     async fn call_tool(
@@ -140,7 +140,7 @@ impl ServerHandler for McpServer {
         let performed = async {
             let (mut call, _place) = self.call(&context)?;
             Ok(match call.perform(tool, given, has_tasks).await? {
-                Performed::Done(answer) => answer.result().into(),
+                Performed::Done(result) => result.into(),
                 Performed::Begun(begun) => CreateTaskResult::new(tasks::begun(&begun)).into(),
             })
         };

@@ -14,10 +14,9 @@ use rmcp::model::{
     InputResponses, Task, TaskPayload, TaskStatus,
 };
 use serde_json::{Value, json, value::to_raw_value};
-use tokio::time::timeout;
 
 use super::{
-    call::{Begun, Call, ToolAnswer, look},
+    call::{Begun, Call, LOOK, in_time, look, work_result},
     progress::short,
     work::{OpenWait, State, Work},
 };
@@ -25,8 +24,6 @@ use crate::problem::Problem;
 
 /// How often a client should look at a task.
 const POLL: Duration = Duration::from_secs(2);
-/// How long a look may take.
-const LOOK: Duration = Duration::from_secs(20);
 /// The maximum number of characters of a question to the user.
 const QUESTION: usize = 4_000;
 /// The maximum number of answers in one request.
@@ -116,12 +113,7 @@ pub async fn get(call: &Call, id: &str, can_ask: bool) -> Result<GetTaskResult, 
         let work = look(client, &id.session, Some(&id.prompt), None).await?;
         Ok::<_, Problem>((work, last_event(call, &id.session).await?))
     };
-    let (work, updated) = timeout(LOOK, looked).await.unwrap_or_else(|_| {
-        Err(Problem::new(
-            axum::http::StatusCode::GATEWAY_TIMEOUT,
-            "no node answered in time; ask for the task again",
-        ))
-    })?;
+    let (work, updated) = in_time(LOOK, "ask for the task again", looked).await?;
     let task = id
         .task(updated)
         .with_status_message(short(&told(&work), 300));
@@ -159,7 +151,7 @@ fn told(work: &Work) -> String {
 }
 
 fn result(work: &Work) -> Result<serde_json::Map<String, Value>, Problem> {
-    let result = serde_json::to_value(ToolAnswer::work(work)?.result());
+    let result = serde_json::to_value(work_result(work)?);
     match result {
         Ok(Value::Object(result)) => Ok(result),
         Ok(_) | Err(_) => Err(Problem::bad_request("the result of the task has no JSON")),
@@ -234,12 +226,7 @@ pub async fn update(call: &Call, id: &str, responses: InputResponses) -> Result<
         )));
     }
     let looked = look(call.front.client(), &id.session, Some(&id.prompt), None);
-    let work = timeout(LOOK, looked).await.unwrap_or_else(|_| {
-        Err(Problem::new(
-            axum::http::StatusCode::GATEWAY_TIMEOUT,
-            "no node answered in time; send the answers again",
-        ))
-    })?;
+    let work = in_time(LOOK, "send the answers again", looked).await?;
     for (key, response) in responses {
         // The client may have sent the same answers before.
         let Some(wait) = work

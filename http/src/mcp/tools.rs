@@ -14,7 +14,7 @@ use super::{
 };
 use crate::key::Role;
 
-/// What a client reads about the server before it calls a tool.
+/// The instructions of the server, which a client reads before it calls a tool.
 pub const INSTRUCTIONS: &str = "\
 Planck runs teams of AI agents that work on their own for minutes or hours. `list_teams` names the teams. `run_team` gives \
 a team a task and waits for up to 50 seconds; if the work takes longer, the result has the state `working`, and `status` with \
@@ -184,6 +184,11 @@ impl ToolName {
 }
 
 static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| ToolName::ALL.map(ToolName::tool).to_vec());
+
+/// Returns the tool with this name.
+pub fn find(name: &str) -> Option<Tool> {
+    TOOLS.iter().find(|tool| tool.name == name).cloned()
+}
 
 /// Returns all tools, in an order that never changes.
 pub fn all() -> Vec<Tool> {

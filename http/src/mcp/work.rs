@@ -1,13 +1,12 @@
-//! What the tools answer: the state of a session's work in the words of MCP's tasks, and the lists of
-//! teams and of sessions.
+//! The results of the tools: the state of a session's work in the words of MCP's tasks, and the lists
+//! of teams and of sessions.
 
 use planck_common::{
     Timestamp,
     command::{
-        AgentRow, AgentState, Outcome, Running, SessionActivity, SessionRow, SessionState, WaitRow,
-        WorkOutcome, WorkState,
+        AgentRow, AgentState, Outcome, Running, SessionRow, SessionState, WaitRow, WorkOutcome,
+        WorkState,
     },
-    event::json,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -71,7 +70,7 @@ pub struct Work {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     pub waits: Vec<OpenWait>,
-    /// What to do next.
+    /// The next step, such as the tool to call.
     pub next: String,
 }
 
@@ -356,7 +355,7 @@ impl From<SessionRow> for SessionEntry {
             team: row.team,
             activity: match row.state {
                 SessionState::Closed => "closed".to_owned(),
-                SessionState::Open => activity(row.activity),
+                SessionState::Open => row.activity.name().to_owned(),
             },
             first_prompt: row.first_prompt,
             last_line: row.last_line,
@@ -364,10 +363,6 @@ impl From<SessionRow> for SessionEntry {
             created_at: at(row.created_at),
         }
     }
-}
-
-fn activity(activity: SessionActivity) -> String {
-    json(&activity).trim_matches('"').to_owned()
 }
 
 #[cfg(test)]

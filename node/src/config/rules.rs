@@ -306,13 +306,7 @@ fn sidecars(config: &Config, values: &mut Values) {
         if tool.subject.is_empty() {
             values.refuse(at("subject"), "no subject", "write the subject to ask");
         }
-        if ToolEffect::find(&tool.effect).is_none() {
-            values.refuse(
-                at("effect"),
-                format!("unknown effect `{}`", tool.effect),
-                "write pure, idempotent or mutating",
-            );
-        }
+        effect(at("effect"), &tool.effect, values);
         let schema = serde_json::from_str::<serde_json::Value>(&tool.parameters);
         if !schema.is_ok_and(|schema| schema.is_object()) {
             values.refuse(
@@ -321,6 +315,16 @@ fn sidecars(config: &Config, values: &mut Values) {
                 "write the schema of an object, as JSON in a text",
             );
         }
+    }
+}
+
+fn effect(at: KeyPath, text: &str, values: &mut Values) {
+    if ToolEffect::find(text).is_none() {
+        values.refuse(
+            at,
+            format!("unknown effect `{text}`"),
+            "write pure, idempotent or mutating",
+        );
     }
 }
 
@@ -353,13 +357,7 @@ fn mcp(config: &Config, values: &mut Values) {
             }
         }
         for (tool, effect) in &server.effects.0 {
-            if ToolEffect::find(effect).is_none() {
-                values.refuse(
-                    at("effects").then(tool),
-                    format!("unknown effect `{effect}`"),
-                    "write pure, idempotent or mutating",
-                );
-            }
+            self::effect(at("effects").then(tool), effect, values);
         }
     }
 }

@@ -298,8 +298,14 @@ impl<T: Setting> Setting for Vec<T> {
 }
 
 /// A type whose values are words of a fixed set.
-trait Choice: Sized + Copy + PartialEq + 'static {
+pub trait Choice: Sized + Copy + PartialEq + 'static {
     const ALL: &'static [(&'static str, Self)];
+
+    /// Returns the value with this name.
+    fn find(text: &str) -> Option<Self> {
+        let found = Self::ALL.iter().find(|(name, _)| *name == text);
+        found.map(|(_, value)| *value)
+    }
 }
 
 impl<T: Choice> Setting for T {
@@ -317,9 +323,8 @@ impl<T: Choice> Setting for T {
     }
 
     fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, InvalidValue> {
-        let found = text(raw).and_then(|text| Self::ALL.iter().find(|(name, _)| *name == text));
-        found
-            .map(|(_, value)| *value)
+        text(raw)
+            .and_then(Self::find)
             .ok_or_else(|| InvalidValue::kind::<Self>(raw))
     }
 

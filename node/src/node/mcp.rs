@@ -75,31 +75,6 @@ pub fn launcher(config: &Config, groups: Option<Groups>) -> Launcher {
         .grouped(groups)
 }
 
-/// Connects once to a configured server, without a node.
-///
-/// # Errors
-/// Returns why the server cannot be used.
-pub async fn look(config: &Config, name: &str, report: Report) -> Result<Looked, String> {
-    let server = ConfiguredServer::find(config, name).await?;
-    McpServer::look(&server.options, &server.launcher, &report).await
-}
-
-/// Keeps a configured server in use without a node, until `stop` is cancelled.
-///
-/// # Errors
-/// Returns an error if no server of this name is configured.
-pub async fn start(
-    config: &Config,
-    name: &str,
-    report: Report,
-    stop: CancellationToken,
-) -> Result<(McpServer, JoinHandle<()>), String> {
-    let ConfiguredServer {
-        options, launcher, ..
-    } = ConfiguredServer::find(config, name).await?;
-    Ok(McpServer::start(options, launcher, report, stop))
-}
-
 /// The servers of a node.
 #[derive(Clone, Default)]
 pub struct McpServers(Vec<ConfiguredServer>);
@@ -127,6 +102,44 @@ impl McpServers {
         Self(servers.collect())
     }
 
+    /// Returns the configured servers for a command that runs no node.
+    pub async fn load(config: &Config) -> Self {
+        let sandboxes = ServerSandboxes::beside(config, sandbox(config)).await;
+        Self::of(config, &launcher(config, None), &sandboxes)
+    }
+
+    /// Connects to a server once.
+    ///
+    /// # Errors
+    /// Returns why the server cannot be used.
+    pub async fn look(&self, name: &str, report: &Report) -> Result<Looked, String> {
+        let server = self.find(name)?;
+        McpServer::look(&server.options, &server.launcher, report).await
+    }
+
+    /// Keeps a server in use until `stop` is cancelled.
+    ///
+    /// # Errors
+    /// Returns an error if no server of this name is configured.
+    pub fn start(
+        &self,
+        name: &str,
+        report: Report,
+        stop: CancellationToken,
+    ) -> Result<(McpServer, JoinHandle<()>), String> {
+        let ConfiguredServer {
+            options, launcher, ..
+        } = self.find(name)?.clone();
+        Ok(McpServer::start(options, launcher, report, stop))
+    }
+
+    fn find(&self, name: &str) -> Result<&ConfiguredServer, String> {
+        let mut servers = self.0.iter();
+        servers
+            .find(|server| server.name.as_str() == name)
+            .ok_or_else(|| format!("no MCP server `{name}` is configured"))
+    }
+
     pub fn names(&self) -> Vec<SidecarId> {
         self.0.iter().map(|server| server.name.clone()).collect()
     }
@@ -149,15 +162,6 @@ impl McpServers {
 }
 
 impl ConfiguredServer {
-    async fn find(config: &Config, name: &str) -> Result<Self, String> {
-        let sandboxes = ServerSandboxes::beside(config, sandbox(config)).await;
-        let servers = McpServers::of(config, &launcher(config, None), &sandboxes);
-        let mut servers = servers.0.into_iter();
-        servers
-            .find(|server| server.name.as_str() == name)
-            .ok_or_else(|| format!("no MCP server `{name}` is configured"))
-    }
-
     async fn keep_in_use(self, sidecars: Sidecars, changed: impl Fn(), stop: CancellationToken) {
         let Self {
             name,
