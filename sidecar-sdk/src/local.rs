@@ -177,21 +177,23 @@ mod tests {
         timeout: Duration,
         cancel: CancellationToken,
     ) -> (Result<String, String>, Vec<String>) {
+        let reports = Mutex::new(Vec::new());
+        let report = |message, _| reports.lock().unwrap().push(message);
         let tool = Tool::new("wait", "Waits.", wait).timeout(timeout);
-        let call = LocalCall {
+        let result = LocalTool::new(tool).run(call(&args, cancel), report).await;
+        (result, reports.into_inner().unwrap())
+    }
+
+    fn call(args: &serde_json::Value, cancel: CancellationToken) -> LocalCall {
+        LocalCall {
             call_id: CallId::mint(),
             agent_id: AgentId::mint(),
             session_id: SessionId::mint(),
             team_id: TeamId::mint(),
             epoch: 1,
-            args: to_raw_value(&args).unwrap().into(),
+            args: to_raw_value(args).unwrap().into(),
             cancel,
-        };
-        let reports = Mutex::new(Vec::new());
-        let result = LocalTool::new(tool)
-            .run(call, |message, _| reports.lock().unwrap().push(message))
-            .await;
-        (result, reports.into_inner().unwrap())
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -232,15 +234,7 @@ mod tests {
             }
         }
         let tool = LocalTool::new(Tool::new("flood", "Floods.", flood).timeout(TIMEOUT));
-        let call = LocalCall {
-            call_id: CallId::mint(),
-            agent_id: AgentId::mint(),
-            session_id: SessionId::mint(),
-            team_id: TeamId::mint(),
-            epoch: 1,
-            args: to_raw_value(&serde_json::json!({})).unwrap().into(),
-            cancel: CancellationToken::new(),
-        };
+        let call = call(&serde_json::json!({}), CancellationToken::new());
         let began = Instant::now();
         let result = tool.run(call, |_, _| ()).await;
         assert!(result.unwrap_err().starts_with("timed out"));

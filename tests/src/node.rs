@@ -100,7 +100,20 @@ pub fn planck_in(folder: &Path) -> Result<Command> {
 /// Returns whether a process of this machine has these words on its command line, even in another
 /// pid namespace.
 pub fn runs(words: &str) -> bool {
-    has(words, &["cmdline"]).next().is_some()
+    processes(words).next().is_some()
+}
+
+/// Returns the folders below `/proc` of the processes that have these words on their command line.
+pub fn processes(words: &str) -> impl Iterator<Item = PathBuf> {
+    has(words, &["cmdline"])
+}
+
+/// Returns the resident memory of a process in bytes.
+pub fn memory(pid: i32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = rss.and_then(|rss| rss.trim().split(' ').next());
+    Ok(kibibytes.context("no VmRSS")?.parse::<u64>()? << 10)
 }
 
 /// Returns how many processes of this machine have these words on their command line or in their

