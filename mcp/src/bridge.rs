@@ -19,10 +19,6 @@ use crate::{
 /// one instance takes calls.
 const OVERLAP: Duration = Duration::from_secs(1);
 
-/// The number of starts that may fail before one has succeeded. The first start of a package may
-/// have to fetch it, which takes longer than the second.
-const FIRST_STARTS: u32 = 3;
-
 /// The reason why a bridge ended, or could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum BridgeError {
@@ -126,9 +122,7 @@ impl Serving {
                     });
                 }
             }
-            if let (None, Some(why), FIRST_STARTS..) =
-                (&last, server.away(), server.failed_starts())
-            {
+            if let Some(why) = server.unusable() {
                 return Err(BridgeError::Server(why));
             }
             tokio::select! {

@@ -17,6 +17,10 @@ use crate::{
     supervisor::{Link, News, Supervisor},
 };
 
+/// The number of starts that may fail before one has succeeded. The first start of a package may
+/// have to fetch it, which takes longer than the second.
+const FIRST_STARTS: u32 = 3;
+
 /// The receiver of lines that tell a person what the server does.
 pub type Report = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -168,6 +172,12 @@ impl McpServer {
             Link::Up(_) | Link::Starting => None,
             Link::Away { why, .. } => Some(why.clone()),
         }
+    }
+
+    /// Returns why the server could not be used once, if its first starts have failed.
+    pub fn unusable(&self) -> Option<String> {
+        let is_unusable = self.offer().is_none() && self.failed_starts() >= FIRST_STARTS;
+        is_unusable.then(|| self.away()).flatten()
     }
 
     /// Returns the number of starts that failed since the server was last in use.

@@ -38,9 +38,10 @@ use planck_toolbox::{Tool, ToolCatalogue};
 /// or a compactor of a sidecar.
 const FIRST_LOOK: Duration = Duration::from_secs(3);
 
-/// The maximum time to wait for the first offers of the node's own sidecars. It is longer, because
-/// the node's user wants exactly these, and one that was used before needs no wait.
-const FIRST_START: Duration = Duration::from_secs(10);
+/// The maximum time to wait for the first offers of the node's own sidecars. It is as long as a server
+/// may take to start, because the node's user wants exactly these, and one that was used before needs
+/// no wait.
+const FIRST_START: Duration = Duration::from_secs(30);
 
 /// The sidecars of a node. Clones share them.
 #[derive(Clone)]
@@ -93,7 +94,7 @@ impl Sidecars {
     }
 
     pub fn rows(&self) -> Vec<SidecarRow> {
-        let own = self.0.own.known();
+        let own = self.0.own.all();
         let mut rows = self.directory().rows();
         rows.retain(|row| !own.keys().any(|name| row.name == name.as_str()));
         rows.extend(own.iter().map(|(name, own)| own.row(name)));
@@ -116,11 +117,11 @@ impl Sidecars {
     }
 
     /// Waits until the first search has ended, but at most [`FIRST_LOOK`], and until the node's own
-    /// sidecars have started, but at most [`FIRST_START`].
+    /// sidecars are settled, but at most [`FIRST_START`].
     pub async fn looked(&self) {
         let _as_it_is = tokio::join!(
             timeout(FIRST_LOOK, self.0.known.looked()),
-            timeout(FIRST_START, self.0.own.all_known())
+            timeout(FIRST_START, self.0.own.all_settled())
         );
     }
 
@@ -131,7 +132,7 @@ impl Sidecars {
             let directory = self.directory();
             (directory.offers(), directory.faults().collect::<Vec<_>>())
         };
-        let own = self.0.own.known();
+        let own = self.0.own.all();
         let prefix = &self.0.settings.prefix;
         let of_own = own
             .iter()

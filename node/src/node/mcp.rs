@@ -191,15 +191,13 @@ fn report(name: &SidecarId) -> Report {
     Arc::new(move |line: &str| tracing::info!(server = %name, "{line}"))
 }
 
-/// Returns what a server offers now, or `None` if it is being started for the first time.
+/// Returns what a server offers now, or `None` if this is not known while it is being started.
 fn state(server: &McpServer) -> Option<OwnSidecar> {
-    let away = server.away();
     let Some(offer) = server.offer() else {
-        return away.map(|why| OwnSidecar {
-            version: String::new(),
-            tools: Vec::new(),
-            is_running: false,
+        return server.away().map(|why| OwnSidecar {
+            is_settled: server.unusable().is_some(),
             problem: Some(why),
+            ..OwnSidecar::starting()
         });
     };
     let tools = server.tools(&offer);
@@ -211,7 +209,8 @@ fn state(server: &McpServer) -> Option<OwnSidecar> {
         version: offer.version.clone(),
         tools: tools.collect(),
         is_running: server.is_up(),
-        problem: away.or_else(|| problem(&offer.left_out)),
+        is_settled: true,
+        problem: server.away().or_else(|| problem(&offer.left_out)),
     })
 }
 

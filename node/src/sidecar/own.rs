@@ -22,11 +22,24 @@ pub struct OwnSidecar {
     pub version: String,
     pub tools: Vec<InProcessTool>,
     pub is_running: bool,
+    /// Whether the sidecar has offered something, or cannot be used. Agents wait for those that are
+    /// not settled.
+    pub is_settled: bool,
     /// Why the sidecar or a part of it cannot be used.
     pub problem: Option<String>,
 }
 
 impl OwnSidecar {
+    pub fn starting() -> Self {
+        Self {
+            version: String::new(),
+            tools: Vec::new(),
+            is_running: false,
+            is_settled: false,
+            problem: Some("it is being started".into()),
+        }
+    }
+
     pub fn offers(&self, name: &SidecarId, prefix: &Prefix) -> Vec<SidecarOffer> {
         let offer = |tool: &InProcessTool| SidecarOffer {
             name: tool.spec().name.clone(),
@@ -58,20 +71,20 @@ impl OwnSidecar {
     }
 }
 
-/// The sidecars of the node by name. One that has not offered anything yet is `None`.
-pub struct OwnSidecars(watch::Sender<BTreeMap<SidecarId, Option<OwnSidecar>>>);
+/// The sidecars of the node by name.
+pub struct OwnSidecars(watch::Sender<BTreeMap<SidecarId, OwnSidecar>>);
 
 impl OwnSidecars {
     pub fn new(names: impl IntoIterator<Item = SidecarId>) -> Self {
-        let unknown = names.into_iter().map(|name| (name, None));
-        Self(watch::Sender::new(unknown.collect()))
+        let starting = names.into_iter().map(|name| (name, OwnSidecar::starting()));
+        Self(watch::Sender::new(starting.collect()))
     }
 
     /// Sets what a sidecar offers. [`Self::tell`] tells those that wait for it, once the catalogue has
     /// its tools.
     pub fn set(&self, name: SidecarId, sidecar: OwnSidecar) {
         self.0.send_if_modified(|all| {
-            all.insert(name, Some(sidecar));
+            all.insert(name, sidecar);
             false
         });
     }
@@ -80,17 +93,14 @@ impl OwnSidecars {
         self.0.send_modify(|_| ());
     }
 
-    pub fn known(&self) -> BTreeMap<SidecarId, OwnSidecar> {
-        let all = self.0.borrow();
-        let known = all.iter();
-        known
-            .filter_map(|(name, own)| Some((name.clone(), own.clone()?)))
-            .collect()
+    pub fn all(&self) -> BTreeMap<SidecarId, OwnSidecar> {
+        self.0.borrow().clone()
     }
 
-    /// Waits until each of them has offered something, or has failed to.
-    pub async fn all_known(&self) {
+    /// Waits until all of them are settled.
+    pub async fn all_settled(&self) {
         let mut all = self.0.subscribe();
-        let _ended = all.wait_for(|all| all.values().all(Option::is_some)).await;
+        let is_settled = |own: &OwnSidecar| own.is_settled;
+        let _ended = all.wait_for(|all| all.values().all(is_settled)).await;
     }
 }
