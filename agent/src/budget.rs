@@ -90,6 +90,7 @@ impl Agent {
             options: None,
             schema: to_raw_value(&schema).ok(),
             rule: None,
+            state: None,
             expires_at: self.expiry(step.now),
         }
     }

@@ -7,6 +7,7 @@ use planck_common::{
     command::AgentState,
     envelope::EventPlace,
     event::{Event, EventKind},
+    sidecar::ToolAnswer,
     usage::Usage,
 };
 use serde_json::value::RawValue;
@@ -85,6 +86,8 @@ pub struct ToolRun {
     /// Whether the call was interrupted and now runs again, so that an earlier try may have taken
     /// effect.
     pub is_repeat: bool,
+    /// The answer to the question with which the call ended before.
+    pub answer: Option<ToolAnswer>,
     /// The schema that the arguments must satisfy, if they are the answer of the turn. Such a call
     /// does nothing else than this check.
     pub output: Option<Arc<RawValue>>,

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use planck_common::{
     InputId,
     event::Event,
+    sidecar::ToolQuestion,
     similar::{did_you_mean, similar},
     wait::ProtectedChange,
 };
@@ -17,6 +18,9 @@ pub const ABORTED: &str = "aborted by request";
 /// The result of a call that did not run because of changes of protected files.
 const NOT_RUN: &str =
     "not run: protected files were changed, and a person has not decided yet whether that is kept";
+
+/// The result of a call whose question no person gets.
+const NOT_ASKED: &str = "the tool asked a question, which no person was asked; the call may or may not have taken effect";
 
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +47,8 @@ pub struct ToolOutcome {
     pub responded: Option<InputId>,
     /// The changes about which a person has to decide before the agent continues.
     pub changes: Vec<ProtectedChange>,
+    /// The question that a person has to answer before the call goes on.
+    pub question: Option<Box<ToolQuestion>>,
 }
 
 impl ToolOutcome {
@@ -65,6 +71,15 @@ impl ToolOutcome {
             events: Vec::new(),
             responded: None,
             changes: Vec::new(),
+            question: None,
+        }
+    }
+
+    /// Returns the outcome of a call that runs again when a person has answered a question.
+    pub fn asks(question: ToolQuestion) -> Self {
+        Self {
+            question: Some(Box::new(question)),
+            ..Self::error(NOT_ASKED)
         }
     }
 

@@ -25,6 +25,9 @@ use crate::{
     waiting::withdraw_waits,
 };
 
+/// The maximum number of questions that a call can ask.
+const MOST_QUESTIONS: usize = 16;
+
 #[derive(Debug)]
 pub(super) struct Round {
     calls: Vec<Call>,
@@ -58,6 +61,8 @@ pub(super) struct Call {
     pub remark: Option<String>,
     /// The effect of the tool, if the start of the call is in the log.
     pub started: Option<ToolEffect>,
+    /// The number of questions that the call has asked.
+    pub questions: usize,
     state: CallState,
 }
 
@@ -84,6 +89,10 @@ pub(super) struct OpenWait {
     pub id: CallId,
     pub kind: WaitKind,
     pub digest: String,
+    /// Whether the call has run and asks the question.
+    pub is_of_run: bool,
+    /// What the tool that asks gets back with the answer.
+    pub state: Option<Box<RawValue>>,
     /// The result of a call that has run and changed protected files.
     pub result: Option<KeptResult>,
 }
@@ -150,6 +159,13 @@ impl Round {
 
     pub(super) fn running_call(&mut self, ticket: Ticket) -> Option<&mut Call> {
         self.calls.iter_mut().find(|call| call.is_running(ticket))
+    }
+
+    /// Returns whether a running call waits for a person after this outcome.
+    fn waits_after(&self, ticket: Ticket, outcome: &ToolOutcome) -> bool {
+        let asks = |call: &Call| outcome.question.is_some() && call.questions < MOST_QUESTIONS;
+        let running = self.calls.iter().find(|call| call.is_running(ticket));
+        running.is_some_and(|call| !outcome.changes.is_empty() || asks(call))
     }
 
     pub(super) fn runs(&self, ticket: Ticket) -> Option<&CallNames> {
@@ -255,6 +271,7 @@ impl Call {
             args: args.clone(),
             remark,
             started: None,
+            questions: 0,
             state: CallState::Undecided { refusal },
         })
     }
@@ -295,16 +312,21 @@ impl Call {
             name: self.names.name.clone(),
             args: self.args.clone(),
             is_repeat,
+            answer: None,
             output,
         }
     }
 
     /// Lets the call wait.
     pub(super) fn wait(&mut self, opened: &WaitOpened) {
+        let is_of_run = opened.kind == WaitKind::Question && opened.call_id.is_some();
+        self.questions += usize::from(is_of_run);
         self.state = CallState::Waiting(OpenWait {
             id: opened.id.clone(),
             kind: opened.kind,
             digest: opened.digest.clone(),
+            is_of_run,
+            state: opened.state.clone(),
             result: kept_result(opened),
         });
     }
@@ -483,11 +505,9 @@ impl Agent {
         elapsed: Duration,
         step: &mut StepEffects,
     ) {
-        let waits = |activity: &TurnActivity| matches!(activity, TurnActivity::UsingTools(round) if round.runs(ticket).is_some());
-        if !outcome.changes.is_empty()
-            && let Some((turn, TurnActivity::UsingTools(round))) = self.phase.take_if(waits)
-        {
-            return self.ask_about_changes((turn, round), ticket, outcome, elapsed, step);
+        let waits = |activity: &TurnActivity| matches!(activity, TurnActivity::UsingTools(round) if round.waits_after(ticket, &outcome));
+        if let Some((turn, TurnActivity::UsingTools(round))) = self.phase.take_if(waits) {
+            return self.ask_about((turn, round), ticket, outcome, elapsed, step);
         }
         let mut rows = Rows::at(self.place(step.now));
         let Phase::Working(turn, activity) = &mut self.phase else {

@@ -8,6 +8,7 @@ mod compacting;
 mod cost;
 mod ends;
 mod properties;
+mod questions;
 mod resume;
 mod scripts;
 mod searching;

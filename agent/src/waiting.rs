@@ -6,13 +6,14 @@ mod events;
 use std::{collections::BTreeSet, time::Duration};
 
 use serde::Serialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::{Value, json, value::RawValue};
 use sha2::{Digest, Sha256};
 
 use planck_common::{
     CallId, Timestamp,
     event::{Event, ToolEffect},
     permission::RuleAction,
+    sidecar::{ToolAnswer, ToolQuestion},
     wait::{ProtectedChange, WaitAnswer, WaitClosed, WaitDecision, WaitKind, WaitOpened},
 };
 
@@ -36,6 +37,8 @@ enum Decided {
     Run(ToolEffect, Box<RawValue>),
     /// The call, which is already in the log as started, runs now.
     RunStarted,
+    /// The call, which asked a question, runs again with the answer.
+    RunAnswered(ToolAnswer),
     /// The call ends with this result.
     End { text: String, error: bool },
     /// The permissions deny the arguments that a person wrote.
@@ -99,9 +102,10 @@ impl Agent {
                 reason: Some(why.clone()),
                 scope: None,
             }),
-            Decided::Run(..) | Decided::RunStarted | Decided::End { .. } => {
-                closed(wait.id.clone(), Some(&call.names), answer)
-            }
+            Decided::Run(..)
+            | Decided::RunStarted
+            | Decided::RunAnswered(_)
+            | Decided::End { .. } => closed(wait.id.clone(), Some(&call.names), answer),
         };
         rows.event(&closed);
         let (text, error) = match decided {
@@ -111,6 +115,13 @@ impl Agent {
             }
             Decided::RunStarted => {
                 return Some(self.run_call(call, true, step));
+            }
+            Decided::RunAnswered(answer) => {
+                let run = self.run_call(call, false, step);
+                return Some(ToolRun {
+                    answer: Some(answer),
+                    ..run
+                });
             }
             Decided::End { text, error } => (text, error),
             Decided::Denied { why } => (denied(Some(&why)), true),
@@ -144,6 +155,9 @@ impl Agent {
         let error = |text: String| Decided::End { text, error: true };
         if wait.kind == WaitKind::Change {
             return meaning_of_change(call, wait, answer);
+        }
+        if wait.is_of_run {
+            return Decided::RunAnswered(answer_of(wait, answer));
         }
         match answer.decision {
             WaitDecision::Allow if wait.kind == WaitKind::Approval => {
@@ -235,6 +249,10 @@ pub(super) fn withdraw_waits(round: &mut Round, why: &str, rows: &mut Rows) {
 /// Ends a call whose wait is withdrawn.
 pub(super) fn withdraw(call: &mut Call, wait: OpenWait, why: &str, rows: &mut Rows) {
     rows.event(&withdrawn(wait.id, Some(&call.names), why));
+    let why = match wait.is_of_run {
+        true => NOT_ANSWERED,
+        false => why,
+    };
     let KeptResult {
         text,
         error,
@@ -253,8 +271,12 @@ fn text_of(value: Option<&RawValue>) -> String {
     serde_json::from_str(value).unwrap_or_else(|_| value.to_owned())
 }
 
-// Calls that wait until a person has decided about changes of protected files: a call that made
-// such changes, and a call that did not run because changes by another one are undecided.
+// Calls that have run and wait until a person has answered: a call whose tool asks a question, a call
+// that changed protected files, and a call that did not run because changes by another one are
+// undecided.
+
+/// The result of a call that asked a question, if the turn ends before the answer.
+const NOT_ANSWERED: &str = "the tool asked a question, and the turn ended before it was answered; the call may or may not have taken effect";
 
 /// Why the calls of a turn are cancelled if a person does not keep its changes.
 const NOT_KEPT: &str = "a person did not keep the changes of protected files";
@@ -272,8 +294,8 @@ struct AskedChanges<'a> {
 }
 
 impl Agent {
-    /// Lets a running call wait whose outcome has changes of protected files.
-    pub(crate) fn ask_about_changes(
+    /// Lets a running call wait whose outcome has changes of protected files or a question.
+    pub(crate) fn ask_about(
         &mut self,
         (mut turn, mut round): (Box<Turn>, Round),
         ticket: Ticket,
@@ -290,11 +312,44 @@ impl Agent {
         });
         turn.responded.extend(outcome.responded);
         if let Some(call) = round.running_call(ticket) {
-            let opened = self.change_question(&call.names, &outcome.changes, result.as_ref(), step);
+            let opened = match outcome.question {
+                Some(question) if outcome.changes.is_empty() => {
+                    self.tool_question(call, &question, step)
+                }
+                Some(_) | None => {
+                    self.change_question(&call.names, &outcome.changes, result.as_ref(), step)
+                }
+            };
             call.wait(&opened);
             rows.event(&Event::WaitOpened(opened));
         }
         self.run(turn, round, Vec::new(), rows, step);
+    }
+
+    /// Returns the opening of a wait for the answer to a question of a tool. Clients show it as one of
+    /// the model, which names the tool.
+    fn tool_question(
+        &self,
+        call: &Call,
+        question: &ToolQuestion,
+        step: &StepEffects,
+    ) -> WaitOpened {
+        let CallNames { call_id, name, .. } = &call.names;
+        let text = format!("{name} asks: {}", question.message);
+        let request = raw(&json!({"tool": name, "args": {"question": text}}));
+        WaitOpened {
+            id: call_id.question_wait(call.questions),
+            call_id: Some(call_id.clone()),
+            kind: WaitKind::Question,
+            title: one_line(&text),
+            digest: digest_of_call(name, "question", request.get()),
+            request,
+            options: None,
+            schema: question.schema.as_ref().map(raw),
+            rule: None,
+            state: question.state.as_ref().map(raw),
+            expires_at: self.expiry(step.now),
+        }
     }
 
     fn change_question(
@@ -326,8 +381,20 @@ impl Agent {
             options: None,
             schema: None,
             rule: None,
+            state: None,
             expires_at: self.expiry(step.now),
         }
+    }
+}
+
+/// Returns the answer to a question of a tool.
+fn answer_of(wait: &OpenWait, answer: &WaitAnswer) -> ToolAnswer {
+    let json = |raw: &RawValue| serde_json::from_str(raw.get()).ok();
+    ToolAnswer {
+        decision: answer.decision,
+        value: answer.value.as_deref().and_then(json),
+        reason: answer.reason.clone(),
+        state: wait.state.as_deref().and_then(json),
     }
 }
 

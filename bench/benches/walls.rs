@@ -105,6 +105,7 @@ impl Measured {
             epoch: 1,
             call_id: CallId::parse(&format!("call-{round}")).unwrap(),
             is_repeat: false,
+            answer: None,
             args: to_raw_value(&json!({ "command": "true" })).unwrap().into(),
             dir: place.dir.clone(),
             second_judgement: None,

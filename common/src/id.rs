@@ -180,6 +180,12 @@ impl CallId {
         )
     }
 
+    /// Returns the id of the wait for the answer to the question with this number of this call.
+    pub fn question_wait(&self, number: usize) -> Self {
+        let name = format!("{self}/question/{number}");
+        Self(Uuid::new_v5(&CALLS, name.as_bytes()).to_string().into())
+    }
+
     /// Returns the id of the agent that this call spawns.
     pub fn as_agent(&self) -> AgentId {
         AgentId(self.0.clone())

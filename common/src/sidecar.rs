@@ -4,7 +4,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
-use crate::{AgentId, CallId, Seq, SessionId, SidecarId, TeamId, message::Message};
+use crate::{
+    AgentId, CallId, Seq, SessionId, SidecarId, TeamId, message::Message, wait::WaitDecision,
+};
 
 /// The keys of the metadata of a sidecar's service and of its endpoints, and the values of
 /// [`KIND`](metadata::KIND).
@@ -83,6 +85,41 @@ pub struct ToolRequest {
     pub epoch: i64,
     /// The time left, in milliseconds.
     pub deadline_ms: u64,
+    /// Whether the caller takes the reply `ask`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_ask: bool,
+    /// The answer to the question with which the call ended before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<ToolAnswer>,
+}
+
+/// What a tool asks a person before it can go on. The call ends with it, and is made again with the
+/// answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ToolQuestion {
+    pub message: String,
+    /// The JSON Schema of the answer. Without one the answer is a text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Value>,
+    /// What the tool gets back with the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<Value>,
+}
+
+/// The answer to a [`ToolQuestion`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ToolAnswer {
+    /// `answer`, `deny` or `expired`.
+    pub decision: WaitDecision,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Value>,
+    /// Why a person gives no answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<Value>,
 }
 
 /// A message that a sidecar sends to the reply subject of a call: any number of `progress`, then
@@ -101,6 +138,8 @@ pub struct ToolReply {
 pub enum ToolMessage {
     Ok(String),
     Error(String),
+    /// The call ends with a question, and is made again with the answer.
+    Ask(ToolQuestion),
     /// The instance is still running this call from an earlier request.
     InProgress,
     /// Restarts the call's idle time-out.
@@ -118,6 +157,9 @@ pub enum ToolMessage {
 enum WireToolMessage {
     Ok(String),
     Error(String),
+    /// The call ends with a question, and is made again with the answer. Only for a request with
+    /// `may_ask`.
+    Ask(ToolQuestion),
     /// Restarts the call's idle time-out.
     Progress {
         message: String,
@@ -132,6 +174,7 @@ impl From<WireToolMessage> for ToolMessage {
             WireToolMessage::Ok(text) => Self::Ok(text),
             WireToolMessage::Error(text) if text == IN_PROGRESS => Self::InProgress,
             WireToolMessage::Error(text) => Self::Error(text),
+            WireToolMessage::Ask(question) => Self::Ask(question),
             WireToolMessage::Progress { message, percent } => Self::Progress { message, percent },
         }
     }
@@ -142,6 +185,7 @@ impl From<ToolMessage> for WireToolMessage {
         match message {
             ToolMessage::Ok(text) => Self::Ok(text),
             ToolMessage::Error(text) => Self::Error(text),
+            ToolMessage::Ask(question) => Self::Ask(question),
             ToolMessage::InProgress => Self::Error(IN_PROGRESS.into()),
             ToolMessage::Progress { message, percent } => Self::Progress { message, percent },
         }
@@ -235,6 +279,14 @@ mod tests {
             (
                 r#"{"v":1,"error":"still in progress"}"#,
                 ToolMessage::Error("still in progress".into()),
+            ),
+            (
+                r#"{"v":1,"ask":{"message":"Which?","state":"s1"}}"#,
+                ToolMessage::Ask(ToolQuestion {
+                    message: "Which?".into(),
+                    schema: None,
+                    state: Some("s1".into()),
+                }),
             ),
             (
                 r#"{"v":1,"progress":{"message":"half","percent":50.0}}"#,

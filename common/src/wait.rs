@@ -35,7 +35,7 @@ names! {
     WaitKind {
         /// Whether a tool call may run.
         Approval = "approval",
-        /// An answer to a question of the model.
+        /// An answer to a question of the model or of a tool.
         Question = "question",
         /// The result of a tool that the client runs.
         ClientTool = "client_tool",
@@ -105,15 +105,15 @@ pub struct WaitOpened {
     /// The id of the wait. A wait for an approval, a question or a client's tool has the id of its
     /// call.
     pub id: CallId,
-    /// The call that waits, if the wait has an id of its own. A wait about a change has one, because
-    /// its call may have waited for an approval before. Absent for a budget.
+    /// The call that waits, if the wait has an id of its own. A wait about a change has one, and so has
+    /// one about a question of a tool, because the call may have waited before. Absent for a budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<CallId>,
     pub kind: WaitKind,
     /// One line that says what is asked.
     pub title: String,
     /// For an approval and a client's tool: `tool`, `args` and `effect`. For a change: `tool`, `calls`,
-    /// `changes` and, if the call ran, `result`.
+    /// `changes` and, if the call ran, `result`. For a question: `tool`, and `args` with the `question`.
     #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
     pub request: Box<RawValue>,
     /// A hash of the request and of the tool's description. An answer that names another digest is
@@ -129,6 +129,10 @@ pub struct WaitOpened {
     /// The rule that an answer with the scope `session` adds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<Rule>,
+    /// What the tool that asks a question gets back with the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<serde_json::Value>"))]
+    pub state: Option<Box<RawValue>>,
     /// When the wait expires; absent if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,

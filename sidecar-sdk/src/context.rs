@@ -3,7 +3,11 @@
 
 use std::{future::Future, time::Duration};
 
-use planck_common::{AgentId, CallId, SessionId, TeamId, sidecar::ToolMessage};
+use crate::local::LocalEnd;
+use planck_common::{
+    AgentId, CallId, SessionId, TeamId,
+    sidecar::{ToolAnswer, ToolMessage, ToolQuestion},
+};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +27,9 @@ pub struct Context {
     pub(crate) deadline: Instant,
     pub(crate) cancel: CancellationToken,
     pub(crate) reports: mpsc::Sender<ToolMessage>,
+    /// Takes the question with which the call ends. Absent if the caller takes none.
+    pub(crate) questions: Option<mpsc::Sender<ToolQuestion>>,
+    pub(crate) answer: Option<ToolAnswer>,
     pub(crate) traceparent: Option<String>,
 }
 
@@ -91,6 +98,43 @@ impl Context {
         let _left_out_when_full = self
             .reports
             .try_send(ToolMessage::Progress { message, percent });
+    }
+
+    /// Asks a person a question, which ends the call: this method returns only if the caller takes no
+    /// questions. The call is made again, from its beginning, with the [`answer`](Self::answer),
+    /// minutes or days later and perhaps on another instance.
+    ///
+    /// # Errors
+    /// Returns an error if the caller takes no questions, as in a compactor.
+    pub async fn ask<T>(&self, question: ToolQuestion) -> Result<T, String> {
+        let Some(questions) = &self.questions else {
+            return Err("no person can be asked here".into());
+        };
+        let _only_the_first_counts = questions.try_send(question);
+        std::future::pending().await
+    }
+
+    /// Returns whether [`ask`](Self::ask) reaches a person.
+    pub fn may_ask(&self) -> bool {
+        self.questions.is_some()
+    }
+
+    /// Returns the answer to the question with which the call ended before, or `None` if it has asked
+    /// none.
+    pub fn answer(&self) -> Option<&ToolAnswer> {
+        self.answer.as_ref()
+    }
+}
+
+/// Runs the work of a call until it ends or asks a question.
+pub async fn until_asked(
+    work: impl Future<Output = Result<String, String>>,
+    asked: &mut mpsc::Receiver<ToolQuestion>,
+) -> Result<LocalEnd, String> {
+    tokio::select! {
+        biased;
+        ended = work => ended.map(LocalEnd::Answer),
+        Some(question) = asked.recv() => Ok(LocalEnd::Question(question)),
     }
 }
 

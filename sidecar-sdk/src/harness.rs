@@ -79,6 +79,7 @@ impl Harness {
         let said = match reply.message {
             ToolMessage::Ok(text) => Ok(text),
             ToolMessage::InProgress => Err(IN_PROGRESS.into()),
+            ToolMessage::Ask(question) => Err(format!("asks: {}", question.message)),
             ToolMessage::Error(text) | ToolMessage::Progress { message: text, .. } => Err(text),
         };
         let mut progress = Vec::new();

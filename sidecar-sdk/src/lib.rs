@@ -68,8 +68,9 @@ pub use planck_common::{
     message,
     sidecar::{
         Cancel, CompactMessage, CompactModel, CompactReply, CompactRequest, Presence, PresenceKind,
-        ToolMessage, ToolReply, ToolRequest,
+        ToolAnswer, ToolMessage, ToolQuestion, ToolReply, ToolRequest,
     },
+    wait::WaitDecision,
 };
 pub use sidecar::{Error, Sidecar};
 pub use tool::Tool;

@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use planck_common::{
     AgentId, CallId, SessionId, TeamId,
     event::ToolEffect,
-    sidecar::{TIMEOUT_RENEWALS, ToolMessage},
+    sidecar::{TIMEOUT_RENEWALS, ToolAnswer, ToolMessage, ToolQuestion},
 };
 use serde_json::value::RawValue;
 use tokio::{
@@ -15,7 +15,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Context, Tool, context::REPORTS};
+use crate::{
+    Context, Tool,
+    context::{REPORTS, until_asked},
+};
 
 /// How long a cancelled call may continue before it is dropped.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
@@ -43,8 +46,19 @@ pub struct LocalCall {
     pub epoch: i64,
     /// The arguments as JSON text.
     pub args: Arc<RawValue>,
+    /// The answer to the question with which the call ended before.
+    pub answer: Option<ToolAnswer>,
     /// The token that the caller cancels when the result is no longer wanted.
     pub cancel: CancellationToken,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LocalEnd {
+    /// The text that the model reads.
+    Answer(String),
+    /// The tool asks a person, and the caller makes the call again with the answer.
+    Question(ToolQuestion),
 }
 
 impl LocalTool {
@@ -84,8 +98,9 @@ impl LocalTool {
         &self,
         call: LocalCall,
         report: impl Fn(String, Option<f64>) + Send,
-    ) -> Result<String, String> {
+    ) -> Result<LocalEnd, String> {
         let (reports, mut reported) = mpsc::channel(REPORTS);
+        let (questions, mut asked) = mpsc::channel(1);
         let idle = self.tool.timeout.min(LONGEST);
         let deadline = Instant::now() + idle.saturating_mul(TIMEOUT_RENEWALS).min(LONGEST);
         let cancel = call.cancel.clone();
@@ -97,9 +112,12 @@ impl LocalTool {
             deadline,
             cancel: call.cancel,
             reports,
+            questions: Some(questions),
+            answer: call.answer,
             traceparent: None,
         };
         let work = async { (self.tool.function)(context, &call.args).await };
+        let work = until_asked(work, &mut asked);
         let mut work = std::pin::pin!(AssertUnwindSafe(work).catch_unwind());
         let mut cancelled = std::pin::pin!(async {
             cancel.cancelled().await;
@@ -176,7 +194,7 @@ mod tests {
         args: serde_json::Value,
         timeout: Duration,
         cancel: CancellationToken,
-    ) -> (Result<String, String>, Vec<String>) {
+    ) -> (Result<LocalEnd, String>, Vec<String>) {
         let reports = Mutex::new(Vec::new());
         let report = |message, _| reports.lock().unwrap().push(message);
         let tool = Tool::new("wait", "Waits.", wait).timeout(timeout);
@@ -192,6 +210,7 @@ mod tests {
             team_id: TeamId::mint(),
             epoch: 1,
             args: to_raw_value(args).unwrap().into(),
+            answer: None,
             cancel,
         }
     }
@@ -200,7 +219,7 @@ mod tests {
     async fn progress_renews_the_timeout() {
         let args = serde_json::json!({"reports": 5, "silent_ms": 50});
         let (result, reports) = run(args, TIMEOUT, CancellationToken::new()).await;
-        assert_eq!(result, Ok("done".into()));
+        assert_eq!(result, Ok(LocalEnd::Answer("done".into())));
         assert_eq!(reports.len(), 5);
     }
 

@@ -25,8 +25,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Compactor, Context, Conversation, Sidecar, Tool, compactor, context,
-    local::{GRACE, LONGEST, panic_text},
+    Compactor, Context, Conversation, Sidecar, Tool, compactor,
+    context::{self, until_asked},
+    local::{GRACE, LONGEST, LocalEnd, panic_text},
 };
 
 /// The number of calls that may wait for each call that may run at once.
@@ -105,7 +106,8 @@ impl RequestHandler {
         ToolReply {
             v: PROTOCOL_VERSION,
             message: match said {
-                Ok(text) => ToolMessage::Ok(text),
+                Ok(LocalEnd::Answer(text)) => ToolMessage::Ok(text),
+                Ok(LocalEnd::Question(question)) => ToolMessage::Ask(question),
                 Err(NoResult::InProgress) => ToolMessage::InProgress,
                 Err(NoResult::Because(why)) => ToolMessage::Error(why),
             },
@@ -118,7 +120,7 @@ impl RequestHandler {
         body: &[u8],
         traceparent: Option<String>,
         reports: mpsc::Sender<ToolMessage>,
-    ) -> Result<String, NoResult> {
+    ) -> Result<LocalEnd, NoResult> {
         let request: ToolRequest = parse(body, |request: &ToolRequest| request.v)?;
         let tool = self
             .tools
@@ -126,6 +128,7 @@ impl RequestHandler {
             .ok_or_else(|| format!("there is no tool `{name}` here"))?;
         self.admit(&request.agent_id, request.epoch)?;
         let ticket = self.begin(&request.call_id)?;
+        let (questions, mut asked) = mpsc::channel(1);
         let context = Context {
             call_id: request.call_id,
             agent_id: request.agent_id,
@@ -134,10 +137,12 @@ impl RequestHandler {
             deadline: deadline(request.deadline_ms),
             cancel: ticket.cancel.clone(),
             reports,
+            questions: request.may_ask.then_some(questions),
+            answer: request.answer,
             traceparent,
         };
         let (deadline, parent) = (context.deadline, context.traceparent.clone());
-        let work = || (tool.function)(context, &request.args);
+        let work = || until_asked((tool.function)(context, &request.args), &mut asked);
         let ended = self.perform(&ticket, deadline, || {
             context::within_trace(parent.as_deref(), work)
         });
@@ -185,6 +190,8 @@ impl RequestHandler {
             deadline: deadline(request.deadline_ms),
             cancel: ticket.cancel.clone(),
             reports,
+            questions: None,
+            answer: None,
             traceparent,
         };
         let (deadline, parent) = (context.deadline, context.traceparent.clone());

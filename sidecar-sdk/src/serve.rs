@@ -427,7 +427,9 @@ impl RunningSidecar {
             ),
             (None, ToolMessage::Error(error)) => (text, Some(error)),
             (None, ToolMessage::InProgress) => (text, Some(IN_PROGRESS.into())),
-            (None, ToolMessage::Ok(_) | ToolMessage::Progress { .. }) => (text, None),
+            (None, ToolMessage::Ok(_) | ToolMessage::Ask(_) | ToolMessage::Progress { .. }) => {
+                (text, None)
+            }
         }
     }
 

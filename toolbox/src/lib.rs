@@ -43,7 +43,7 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use planck_agent::model::ToolSpec;
-use planck_common::{AgentId, CallId, SessionId, TeamId};
+use planck_common::{AgentId, CallId, SessionId, TeamId, sidecar::ToolAnswer};
 
 pub use self::files::SecondJudgement;
 pub use bash::Unsandboxed;
@@ -95,6 +95,8 @@ pub struct Invocation {
     /// Whether an earlier try of the call may have taken effect.
     pub is_repeat: bool,
     pub args: Arc<RawValue>,
+    /// The answer to the question with which the call ended before.
+    pub answer: Option<ToolAnswer>,
     /// The working directory of the agent.
     pub dir: PathBuf,
     /// Absent if the permissions of the agent let every call run.

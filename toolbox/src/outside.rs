@@ -2,13 +2,17 @@
 //! `ask_user`, with which a model asks a person, and the tools of the client that started the
 //! session.
 
+use std::fmt::Display;
+
 use async_trait::async_trait;
-use planck_common::{event::ToolEffect, json_schema, spec::ClientTool, wait::WaitKind};
+use planck_common::{
+    event::ToolEffect, json_schema, sidecar::ToolQuestion, spec::ClientTool, wait::WaitKind,
+};
 use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 
 use super::{Invocation, Tool, ToolOutcome, files};
-use planck_agent::model::ToolSpec;
+use planck_agent::{model::ToolSpec, storable};
 
 /// The name of the tool with which a model asks a person.
 pub const ASK_USER: &str = "ask_user";
@@ -71,6 +75,27 @@ pub(super) fn refused_question(args: &str) -> Option<String> {
     Some(format!(
         "`{ASK_USER}` was not run: its argument `schema`: {fault}"
     ))
+}
+
+/// The maximum size of a question of a tool in bytes, with its schema and state.
+const MOST_QUESTION_BYTES: usize = 128 * 1024;
+
+/// Returns a question of a tool as it can be stored, or why no person is asked.
+pub(super) fn checked_question(question: &ToolQuestion) -> Result<ToolQuestion, String> {
+    let not_asked = |why: &dyn Display| {
+        format!(
+            "the tool asked a question that cannot be put: {why}; the call may or may not have taken effect"
+        )
+    };
+    let text = serde_json::to_vec(question).map_err(|why| not_asked(&why))?;
+    if text.len() > MOST_QUESTION_BYTES {
+        let why = format!("it has more than {MOST_QUESTION_BYTES} bytes");
+        return Err(not_asked(&why));
+    }
+    if let Some(schema) = &question.schema {
+        json_schema::parse(&schema.to_string()).map_err(|why| not_asked(&why))?;
+    }
+    serde_json::from_slice(&storable::json(&text)).map_err(|why| not_asked(&why))
 }
 
 #[async_trait]

@@ -14,8 +14,8 @@ use planck_agent::storable;
 use planck_common::event::ToolEffect;
 
 use super::{
-    CallEnd, Invocation, Tool, ToolOutcome, catalogue::ToolEntry, output::Caps, protect::Wall,
-    schema::CompiledSchema, toolbox::Toolbox,
+    CallEnd, Invocation, Tool, ToolOutcome, catalogue::ToolEntry, output::Caps,
+    outside::checked_question, protect::Wall, schema::CompiledSchema, toolbox::Toolbox,
 };
 
 /// The maximum time that a cancelled tool may take to return its partial result. Killing the
@@ -108,7 +108,15 @@ impl Runner {
         };
         let outcome = run_bounded(entry.tool.as_ref(), name, call, self.bounds.timeout).await;
         drop(slot);
-        self.capped(outcome)
+        let question = outcome.question.as_deref().map(checked_question);
+        self.capped(match question {
+            Some(Ok(question)) => ToolOutcome {
+                question: Some(Box::new(question)),
+                ..outcome
+            },
+            Some(Err(why)) => ToolOutcome::error(why),
+            None => outcome,
+        })
     }
 
     /// Checks the arguments of a call that gives the answer of a turn. The schema comes with the call,

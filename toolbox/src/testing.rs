@@ -61,6 +61,7 @@ impl World {
             epoch: 1,
             call_id: CallId::parse("c").unwrap(),
             is_repeat: false,
+            answer: None,
             args: to_raw_value(args).unwrap().into(),
             dir: self.at("ws"),
             second_judgement: None,

@@ -110,7 +110,7 @@ pub fn check_calls(world: &World, may_be_open: bool) {
 pub fn check_decisions(world: &World) {
     let mut decisions: HashMap<CallId, WaitDecision> = HashMap::new();
     let (mut starts, mut ends) = (HashSet::new(), HashSet::new());
-    // Limits, and changes by a call that has started already.
+    // Limits, and what a person decides about calls that have started already.
     let mut others = HashSet::new();
     for row in &world.rows {
         if row.kind == EventKind::Message {
@@ -118,7 +118,7 @@ pub fn check_decisions(world: &World) {
         }
         match Event::parse(row.kind, &row.body) {
             Ok(Event::WaitOpened(wait))
-                if matches!(wait.kind, WaitKind::Budget | WaitKind::Change) =>
+                if wait.kind == WaitKind::Budget || wait.call_id.is_some() =>
             {
                 others.insert(wait.id);
             }

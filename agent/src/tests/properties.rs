@@ -377,6 +377,9 @@ impl Player {
             if which % 7 == 3 {
                 outcome.changes = super::changes::changes();
             }
+            if which % 7 == 5 && run.output.is_none() {
+                outcome = super::questions::asking("Which?");
+            }
             self.world.step(Input::ToolDone {
                 ticket,
                 outcome,

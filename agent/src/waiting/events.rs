@@ -68,6 +68,7 @@ impl Agent {
             options: None,
             schema: None,
             rule: None,
+            state: None,
             expires_at: self.expiry(step.now),
         };
         Ok(match kind {

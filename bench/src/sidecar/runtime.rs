@@ -93,6 +93,7 @@ impl ToolCaller for BenchAgent {
             epoch: 1,
             call_id: CallId::mint(),
             is_repeat: false,
+            answer: None,
             args: self.args.clone(),
             dir: PathBuf::new(),
             second_judgement: None,

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::known::{KnownSidecars, TakerWatch};
 use crate::bus::{Bus, BusError, ReplyStream, StreamedReply};
-use planck_toolbox::CallProgress;
+use planck_toolbox::{CallProgress, ToolOutcome};
 
 /// The pause before a request is repeated because no instance received it. An instance may just be
 /// moving to another NATS server.
@@ -70,7 +70,7 @@ enum CallFailure {
 /// A message that arrived in reply to the request.
 enum ReplyMessage {
     Progress(CallProgress),
-    Answer(Result<String, String>),
+    Answer(ToolOutcome),
     /// An earlier try of the same call is still running.
     Running,
     /// A message that is not part of the protocol, such as the acknowledgement of a JetStream
@@ -79,10 +79,10 @@ enum ReplyMessage {
 }
 
 impl SidecarCall<'_> {
-    /// Makes the call. Returns the text of the answer, or an error for the model. Sends `cancel` to
+    /// Makes the call. Returns the answer, or an error for the model. Sends `cancel` to
     /// the sidecar if the call may have taken effect without an answer, or if the future is
     /// dropped.
-    pub async fn run(self, context: &CallContext<'_>) -> Result<String, String> {
+    pub async fn run(self, context: &CallContext<'_>) -> ToolOutcome {
         let withdrawn = Withdrawal {
             bus: context.bus,
             sidecar: self.target.sidecar(),
@@ -97,7 +97,7 @@ impl SidecarCall<'_> {
         if !matches!(answer, Err(CallFailure::Open(_))) {
             withdrawn.forget();
         }
-        answer.unwrap_or_else(|failure| Err(failure.describe()))
+        answer.unwrap_or_else(|failure| ToolOutcome::error(failure.describe()))
     }
 
     /// Sends the request, again if that may help, and reads the replies up to the answer. Sets
@@ -106,7 +106,7 @@ impl SidecarCall<'_> {
         &self,
         context: &CallContext<'_>,
         has_run: &mut bool,
-    ) -> Result<Result<String, String>, CallFailure> {
+    ) -> Result<ToolOutcome, CallFailure> {
         let (mut deadline, mut has_retried) = (CallDeadline::new(self.idle, self.longest), false);
         let (mut takers, mut answers) = self.ask(context).await?;
         loop {
@@ -140,7 +140,7 @@ impl SidecarCall<'_> {
                         sleep(STILL_RUNS.min(self.idle)).await;
                         (takers, answers) = self.ask(context).await?;
                     }
-                    ReplyMessage::Running => return Ok(Err(IN_PROGRESS.into())),
+                    ReplyMessage::Running => return Ok(ToolOutcome::error(IN_PROGRESS)),
                     ReplyMessage::Foreign => {}
                 },
                 Some(Err(BusError::NoResponders(_))) if !has_retried => {
@@ -188,7 +188,7 @@ impl SidecarCall<'_> {
 
     fn read(&self, message: StreamedReply) -> ReplyMessage {
         if let Some(error) = message.error {
-            return ReplyMessage::Answer(Err(error));
+            return ReplyMessage::Answer(ToolOutcome::error(error));
         }
         match serde_json::from_slice::<ToolReply>(&message.payload) {
             Ok(ToolReply {
@@ -198,7 +198,11 @@ impl SidecarCall<'_> {
             Ok(ToolReply {
                 message: ToolMessage::Ok(text),
                 ..
-            }) => ReplyMessage::Answer(Ok(text)),
+            }) => ReplyMessage::Answer(ToolOutcome::ok(text)),
+            Ok(ToolReply {
+                message: ToolMessage::Ask(question),
+                ..
+            }) => ReplyMessage::Answer(ToolOutcome::asks(question)),
             Ok(ToolReply {
                 message: ToolMessage::InProgress,
                 ..
@@ -206,13 +210,15 @@ impl SidecarCall<'_> {
             Ok(ToolReply {
                 message: ToolMessage::Error(text),
                 ..
-            }) => ReplyMessage::Answer(Err(text)),
+            }) => ReplyMessage::Answer(ToolOutcome::error(text)),
             Err(_) if *self.target == CallTarget::Plain => {
-                ReplyMessage::Answer(Ok(String::from_utf8_lossy(&message.payload).into_owned()))
+                ReplyMessage::Answer(ToolOutcome::ok(String::from_utf8_lossy(&message.payload)))
             }
-            Err(why) if is_ours(&message.payload) => ReplyMessage::Answer(Err(format!(
-                "the sidecar's answer cannot be read: {why}; it may or may not have taken effect"
-            ))),
+            Err(why) if is_ours(&message.payload) => {
+                ReplyMessage::Answer(ToolOutcome::error(format!(
+                    "the sidecar's answer cannot be read: {why}; it may or may not have taken effect"
+                )))
+            }
             Err(_) => ReplyMessage::Foreign,
         }
     }

@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use planck_common::SidecarId;
-use planck_sidecar::local::{LocalCall, LocalTool};
+use planck_sidecar::local::{LocalCall, LocalEnd, LocalTool};
 use planck_telemetry::metrics;
 use planck_toolbox::{BadTool, CallProgress, Invocation, Tool, ToolOutcome};
 use serde_json::value::RawValue;
@@ -79,6 +79,7 @@ impl Tool for InProcessTool {
             team_id: call.team_id,
             epoch: call.epoch,
             args: call.args,
+            answer: call.answer,
             cancel: call.cancel,
         };
         let since = Instant::now();
@@ -90,7 +91,8 @@ impl Tool for InProcessTool {
             metrics::meters().sidecar_called(sidecar, result.is_err(), since.elapsed());
         }
         match result {
-            Ok(text) => ToolOutcome::ok(text),
+            Ok(LocalEnd::Answer(text)) => ToolOutcome::ok(text),
+            Ok(LocalEnd::Question(question)) => ToolOutcome::asks(question),
             Err(_) if cancel.is_cancelled() => ToolOutcome::stopped(""),
             Err(why) => ToolOutcome::error(why),
         }

@@ -133,6 +133,8 @@ impl RemoteTool {
             team_id: call.team_id.clone(),
             epoch: call.epoch,
             deadline_ms: u64::try_from(longest.as_millis()).unwrap_or(u64::MAX),
+            may_ask: true,
+            answer: call.answer.clone(),
         };
         json(&request).into()
     }
@@ -171,14 +173,12 @@ impl Tool for RemoteTool {
             known: self.known.as_deref(),
         };
         let since = Instant::now();
-        let answer = request.run(&caller).await;
+        let outcome = request.run(&caller).await;
         if let Some(sidecar) = self.target.sidecar() {
-            metrics::meters().sidecar_called(sidecar.as_str(), answer.is_err(), since.elapsed());
+            let has_failed = outcome.is_error() && outcome.question.is_none();
+            metrics::meters().sidecar_called(sidecar.as_str(), has_failed, since.elapsed());
         }
-        match answer {
-            Ok(text) => ToolOutcome::ok(text),
-            Err(why) => ToolOutcome::error(why),
-        }
+        outcome
     }
 }
 

@@ -37,6 +37,7 @@ pub fn wait(kind: WaitKind) -> WaitOpened {
         options: None,
         schema: None,
         rule: None,
+        state: None,
         expires_at: None,
     }
 }
@@ -47,6 +48,7 @@ pub fn approval() -> WaitOpened {
 
 pub fn late() -> WaitOpened {
     WaitOpened {
+        state: None,
         expires_at: Some(tick()),
         ..approval()
     }
@@ -147,6 +149,7 @@ pub async fn the_log_opens_a_wait(world: &dyn World) {
     let question = WaitOpened {
         options: Some(vec!["yes".into()]),
         schema: Some(raw(r#"{"type":"string"}"#)),
+        state: None,
         expires_at: Some(Timestamp::from_millis(253_370_764_800_123)),
         ..wait(WaitKind::Question)
     };
@@ -300,6 +303,7 @@ pub async fn a_late_answer_is_refused(world: &dyn World) {
     let team = Team::start(world, 1).await;
     let late = late();
     let in_time = WaitOpened {
+        state: None,
         expires_at: Some(Timestamp::from_millis(
             Timestamp::now().millis() + 3_600_000,
         )),
@@ -320,6 +324,7 @@ pub async fn late_waits_expire(world: &dyn World) {
     let never = approval();
     let opened_at = tick();
     let of_an_hour = WaitOpened {
+        state: None,
         expires_at: Some(Timestamp::from_millis(opened_at.millis() + 3_600_000)),
         ..approval()
     };

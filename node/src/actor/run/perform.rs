@@ -193,6 +193,7 @@ impl Actor {
             name,
             args,
             is_repeat,
+            answer,
             output,
         } = run;
         let (cancel, since) = (CancellationToken::new(), Instant::now());
@@ -206,6 +207,7 @@ impl Actor {
             call_id,
             is_repeat,
             args: args.into(),
+            answer,
             dir: session.dir.clone(),
             second_judgement: self.second_judgement(&name),
             cancel: cancel.clone(),

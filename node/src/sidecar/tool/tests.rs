@@ -136,6 +136,7 @@ async fn run_known(
         epoch: 3,
         call_id: CallId::parse("ca").unwrap(),
         is_repeat,
+        answer: None,
         args: RawValue::from_string(args.to_string()).unwrap().into(),
         dir: "/".into(),
         second_judgement: None,
