@@ -5,6 +5,7 @@ mod new;
 use std::{
     collections::BTreeSet,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -14,9 +15,10 @@ use planck_common::{
     AgentId, CallId, SessionId, SidecarId, TeamId,
     command::SidecarRow,
     service::{ServiceEndpoint, ServiceInfo},
-    sidecar::metadata,
+    sidecar::{ToolAnswer, ToolQuestion, metadata},
     similar::did_you_mean,
     subject::NODE_SERVICE,
+    wait::WaitDecision,
 };
 use planck_node::{
     config::{Config, Period},
@@ -29,6 +31,7 @@ use planck_sidecar::{
 };
 use planck_toolbox::{ABORTED, CallProgress, Invocation, Tool as _, ToolOutcome};
 use serde_json::{Value, value::RawValue};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -36,7 +39,9 @@ use crate::{
     connect::{ConnectedClient, to_nats},
     exit::{Exit, NotFound, UsageError},
     mcp::report,
-    output::{Format, Output, data, json, say, warn},
+    output::{Format, Output, data, json, question, say, warn},
+    project,
+    waits::value_of,
 };
 
 #[derive(Debug, Subcommand)]
@@ -262,7 +267,8 @@ const START: Duration = Duration::from_secs(5);
 /// How long no further instance has to answer before the answers count as complete.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// Only the sidecar checks the arguments against the tool's schema.
+/// Only the sidecar checks the arguments against the tool's schema. If the tool asks a question, the
+/// answer is read from standard input.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  planck sidecar call calculator add '{\"a\": 2, \"b\": 3}'")]
 pub struct CallArgs {
@@ -297,19 +303,66 @@ impl CallArgs {
         if let Ok(found) = wait_for(&bus, &self.name).await {
             check_offered(&bus, &found, &self.name, &self.tool).await?;
         }
-        let (prefix, cancel) = (prefix(&config)?, CancellationToken::new());
-        let called = sidecar::call_tool(
-            &bus,
-            &prefix,
-            &sidecar,
-            &self.tool,
-            self.timeout.0,
-            invocation(args, &cancel),
-        );
-        let outcome = until_interrupted(called, &cancel).await;
+        let prefix = prefix(&config)?;
+        let call = |invocation| {
+            let (tool, timeout) = (&self.tool, self.timeout.0);
+            sidecar::call_tool(&bus, &prefix, &sidecar, tool, timeout, invocation)
+        };
+        let outcome = until_answered(args, call).await?;
         let _late = bus.flush(Duration::from_secs(1)).await;
         tell(&outcome)
     }
+}
+
+/// Makes a call, and makes it again with the answer while the tool asks a question.
+async fn until_answered<C: Future<Output = ToolOutcome>>(
+    args: Box<RawValue>,
+    call: impl Fn(Invocation) -> C,
+) -> anyhow::Result<ToolOutcome> {
+    let cancel = CancellationToken::new();
+    let mut invocation = invocation(args, &cancel);
+    loop {
+        let outcome = until_interrupted(call(invocation.clone()), &cancel).await;
+        match outcome.question {
+            Some(question) if !cancel.is_cancelled() => {
+                invocation.answer = Some(answer(*question).await?);
+            }
+            Some(_) | None => return Ok(outcome),
+        }
+    }
+}
+
+/// Reads the answer to a tool's question from standard input. A line without text declines it, and so
+/// does Ctrl-C.
+async fn answer(asked: ToolQuestion) -> anyhow::Result<ToolAnswer> {
+    let schema = asked.schema.as_ref().map(|schema| format!("\n{schema}"));
+    question(&format!(
+        "the tool asks: {}{}\nanswer, or nothing to decline › ",
+        asked.message,
+        schema.unwrap_or_default()
+    ))?;
+    let (typed, read) = oneshot::channel();
+    // The command does not wait for the thread when it ends.
+    thread::spawn(move || typed.send(project::line()));
+    let line = tokio::select! {
+        line = read => line??.unwrap_or_default(),
+        _ = tokio::signal::ctrl_c() => String::new(),
+    };
+    let value = match line.trim() {
+        "" => None,
+        text => Some(serde_json::from_str(
+            value_of(text, asked.schema.is_some())?.get(),
+        )?),
+    };
+    Ok(ToolAnswer {
+        decision: match value {
+            Some(_) => WaitDecision::Answer,
+            None => WaitDecision::Deny,
+        },
+        value,
+        reason: None,
+        state: asked.state,
+    })
 }
 
 /// Cancels a call when the user interrupts the command, and waits for its end.
@@ -366,9 +419,8 @@ async fn call_here(
             let why = format!("the MCP server `{name}` offers no tool `{tool}`; {remedy}");
             return Err(NotFound(why).into());
         };
-        let (called, cancel) = (InProcessTool::new(called)?, CancellationToken::new());
-        let running = called.run(invocation(args, &cancel));
-        Ok(until_interrupted(running, &cancel).await)
+        let called = InProcessTool::new(called)?;
+        until_answered(args, |invocation| called.run(invocation)).await
     };
     let outcome = called.await;
     stop.cancel();
@@ -447,6 +499,7 @@ fn invocation(args: Box<RawValue>, cancel: &CancellationToken) -> Invocation {
         epoch: 1,
         call_id: CallId::mint(),
         is_repeat: false,
+        answer: None,
         args: args.into(),
         dir: std::path::PathBuf::new(),
         second_judgement: None,

@@ -6,19 +6,24 @@ use planck_toolbox::schema::CompiledSchema;
 use std::{sync::Arc, time::Duration};
 
 use rmcp::{
-    model::{
-        CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, JsonObject,
-        ServerResult,
-    },
-    service::{PeerRequestOptions, RequestHandle, RoleClient, ServiceError},
+    model::{CallToolResult, JsonObject, ServerResult},
+    service::ServiceError,
 };
-use tokio::{
-    sync::{Notify, watch},
-    time::timeout,
-};
-use tokio_util::sync::CancellationToken;
+use tokio::{sync::watch, time::timeout};
 
-use crate::{connection::LiveServer, http::HttpFailure, outcome, supervisor::Link};
+use crate::{
+    connection::LiveServer,
+    elicitation::{Asked, Inputs},
+    http::HttpFailure,
+    outcome,
+    pending::{PendingCall, PendingEnd},
+    supervisor::Link,
+};
+
+const MAY_HAVE: &str = "the call may or may not have taken effect";
+
+/// Why a call cannot go on after a person has answered.
+const NOT_HELD: &str = "the MCP server that asked has ended, or runs on another node";
 
 /// How long a call without an answer waits for the reason why its server is gone.
 const REASON: Duration = Duration::from_secs(2);
@@ -33,6 +38,9 @@ pub struct CalledTool {
     pub output: Option<Arc<CompiledSchema>>,
 }
 
+/// The maximum number of times that a server may want a call again without asking a person.
+const MOST_ROUNDS: usize = 10;
+
 /// Calls a tool, and returns the text for the model.
 pub async fn call(
     link: watch::Receiver<Link>,
@@ -46,16 +54,67 @@ pub async fn call(
     };
     tokio::select! {
         biased;
-        answer = answer(&server, &tool, &context, args) => match answer {
-            Ok(result) => said(result, &tool).await,
-            Err(
-                error @ (ServiceError::TransportClosed | ServiceError::TransportSend(_)),
-            ) => Err(unanswered(&server, &error, tool.effect).await),
-            Err(error) => Err(refused(&error)),
-        },
+        said = converse(&server, &tool, &context, args) => said,
         why = server.gone() => Err(lost(why, tool.effect)),
         () = context.cancelled() => Err("cancelled; the MCP server was told".into()),
     }
+}
+
+/// Sends the call, or goes on with it if it has asked a person, until the server has a result or asks.
+async fn converse(
+    server: &LiveServer,
+    tool: &CalledTool,
+    context: &Context,
+    args: JsonObject,
+) -> Result<String, String> {
+    let mut inputs = Inputs::default();
+    let mut held = None;
+    if let Some(answer) = context.answer() {
+        match Asked::of(answer)? {
+            Asked::Held(form) => {
+                let call = server.held.answer(context, form.result(answer));
+                held = Some(call.ok_or_else(|| lost(NOT_HELD, tool.effect))?);
+            }
+            Asked::Again(form, asked) => {
+                inputs = asked;
+                inputs.answered(&form.result(answer));
+            }
+        }
+    }
+    for _ in 0..MOST_ROUNDS {
+        let wants = |why: String| format!("the MCP server {why}; {MAY_HAVE}");
+        if let Some(form) = inputs.next_form(context.may_ask()).map_err(wants)? {
+            return context.ask(Asked::Again(form, inputs).question()).await;
+        }
+        let call = match held.take() {
+            Some(call) => Ok(call),
+            None => PendingCall::send(server, tool, context, args.clone(), inputs).await,
+        };
+        let ended = match call {
+            Ok(call) => call.ended(context).await,
+            Err(error) => PendingEnd::Answered(Err(error)),
+        };
+        match ended {
+            PendingEnd::Asks(call, question) => {
+                let asked = server.held.hold(context, call, question)?;
+                return context.ask(asked.question()).await;
+            }
+            PendingEnd::Answered(Ok(result)) => {
+                if let ServerResult::InputRequiredResult(wanted) = *result {
+                    inputs = Inputs::of(wanted);
+                } else {
+                    return said(*result, tool).await;
+                }
+            }
+            PendingEnd::Answered(Err(
+                error @ (ServiceError::TransportClosed | ServiceError::TransportSend(_)),
+            )) => return Err(unanswered(server, &error, tool.effect).await),
+            PendingEnd::Answered(Err(error)) => return Err(refused(&error)),
+        }
+    }
+    Err(format!(
+        "the MCP server wanted the call again {MOST_ROUNDS} times; {MAY_HAVE}"
+    ))
 }
 
 /// Returns the server. Waits for a server that is being started.
@@ -71,49 +130,6 @@ async fn up(mut link: watch::Receiver<Link>) -> Result<Arc<LiveServer>, String> 
     ))
 }
 
-/// Sends the request and waits for the answer. If the future is dropped, because nothing waits for
-/// the answer any more, the server is told to cancel the call.
-async fn answer(
-    server: &LiveServer,
-    tool: &CalledTool,
-    context: &Context,
-    args: JsonObject,
-) -> Result<ServerResult, ServiceError> {
-    let params = CallToolRequestParams::new(tool.server_name.clone()).with_arguments(args);
-    let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-    let options = PeerRequestOptions::no_options();
-    let handle = server
-        .peer
-        .send_cancellable_request(request, options)
-        .await?;
-    let _waiting = server.calls.clone();
-    let _route = server
-        .progress
-        .add(handle.progress_token.clone(), context.clone());
-    let unwanted = CancellationToken::new();
-    let _dropped = unwanted.clone().drop_guard();
-    // The task outlives this future by the time that it takes to send the cancellation.
-    let answered = tokio::spawn(wait(handle, unwanted, server.look_again.clone()));
-    answered.await.unwrap_or(Err(ServiceError::TransportClosed))
-}
-
-async fn wait(
-    mut handle: RequestHandle<RoleClient>,
-    unwanted: CancellationToken,
-    look_again: Arc<Notify>,
-) -> Result<ServerResult, ServiceError> {
-    tokio::select! {
-        answer = &mut handle.rx => answer.unwrap_or(Err(ServiceError::TransportClosed)),
-        () = unwanted.cancelled() => {
-            // The call may have passed its deadline because the server hangs.
-            look_again.notify_one();
-            let reason = "the answer is no longer wanted".to_owned();
-            handle.cancel(Some(reason.clone())).await?;
-            Err(ServiceError::Cancelled { reason: Some(reason) })
-        }
-    }
-}
-
 async fn said(result: ServerResult, tool: &CalledTool) -> Result<String, String> {
     let what = if let ServerResult::CallToolResult(result) = result {
         let mistakes = mistakes(&result, tool).await;
@@ -123,16 +139,12 @@ async fn said(result: ServerResult, tool: &CalledTool) -> Result<String, String>
         ServerResult::EmptyResult(_) | ServerResult::TaskAckResult(_)
     ) {
         return outcome::said(CallToolResult::default());
-    } else if matches!(result, ServerResult::InputRequiredResult(_)) {
-        "asks for input, which is not supported"
     } else if matches!(result, ServerResult::CreateTaskResult(_)) {
         "made a task of the call, which is not supported"
     } else {
         "answers with something else than the result of a call"
     };
-    Err(format!(
-        "the MCP server {what}; the call may or may not have taken effect"
-    ))
+    Err(format!("the MCP server {what}; {MAY_HAVE}"))
 }
 
 /// Returns what is wrong with the structured content of a result, as a line for the model, or nothing.

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     http::ServerUrl,
+    pending::{HeldCalls, OpenCalls},
     process::{ServerCommand, ServerProcess, ServerStreams},
     server::Report,
     server_requests::ProgressRoutes,
@@ -53,8 +54,10 @@ pub struct LiveServer {
     /// Notified when the supervisor must look at the server again: the server says that its tools
     /// have changed, or a request got no answer.
     pub look_again: Arc<Notify>,
-    /// Held by each call that waits for its answer.
-    pub calls: Arc<()>,
+    /// The calls that wait for their answers.
+    pub calls: OpenCalls,
+    /// The calls whose questions a person has.
+    pub held: HeldCalls,
     /// Cancelled when the server is gone. The reason is set before.
     gone: CancellationToken,
     why: OnceLock<String>,
@@ -66,7 +69,8 @@ impl LiveServer {
             peer: session.peer.clone(),
             progress: session.progress.clone(),
             look_again: session.tools_changed.clone(),
-            calls: Arc::default(),
+            calls: session.calls.clone(),
+            held: HeldCalls::default(),
             gone: CancellationToken::new(),
             why: OnceLock::new(),
         }
@@ -75,7 +79,7 @@ impl LiveServer {
     /// Returns whether a call waits for its answer. A server with one thread answers nothing else
     /// meanwhile.
     pub fn is_busy(&self) -> bool {
-        Arc::strong_count(&self.calls) > 1
+        self.calls.are_any()
     }
 
     /// Waits until the server is gone, and returns why.

@@ -20,7 +20,9 @@ mod offer;
 mod pins;
 
 mod call;
+mod elicitation;
 mod outcome;
+mod pending;
 
 #[doc(hidden)]
 pub mod fuzz;

@@ -10,25 +10,48 @@ use planck_sidecar::Context;
 use rmcp::{
     ClientHandler,
     model::{
-        ClientCapabilities, ClientConfig, Implementation, ProgressNotificationParam, ProgressToken,
+        ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
+        ElicitationCapability, ErrorData, FormElicitationCapability, Implementation,
+        ProgressNotificationParam, ProgressToken,
     },
-    service::{NotificationContext, RoleClient},
+    service::{NotificationContext, RequestContext, RoleClient},
 };
 use tokio::sync::Notify;
 
+use crate::{elicitation::Form, pending::OpenCalls};
+
 /// The client side of a connection. What it does not override is what a client without capabilities
-/// answers: `roots/list` gets an empty list, because some servers wait for it, an elicitation is
-/// declined, and sampling is refused, because a server gets no tokens of this cluster's models.
+/// answers: `roots/list` gets an empty list, because some servers wait for it, and sampling is refused,
+/// because a server gets no tokens of this cluster's models.
 #[derive(Debug, Default)]
 pub struct ServerRequests {
     pub progress: ProgressRoutes,
+    pub calls: OpenCalls,
     pub tools_changed: Arc<Notify>,
 }
 
 impl ClientHandler for ServerRequests {
     fn get_info(&self) -> ClientConfig {
         let us = Implementation::new("planck", env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(ClientCapabilities::default(), us)
+        let mut capabilities = ClientCapabilities::default();
+        let form = FormElicitationCapability::new();
+        capabilities.elicitation = Some(ElicitationCapability::new().with_form(form));
+        ClientConfig::new(capabilities, us)
+    }
+
+    async fn create_elicitation(
+        &self,
+        request: ElicitRequestParams,
+        context: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        let Some(answered) = Form::of(request).and_then(|form| self.calls.ask(form)) else {
+            return Ok(ElicitResult::new(ElicitationAction::Decline));
+        };
+        let answer = tokio::select! {
+            answer = answered => answer.ok(),
+            () = context.ct.cancelled() => None,
+        };
+        Ok(answer.unwrap_or_else(|| ElicitResult::new(ElicitationAction::Cancel)))
     }
 
     async fn on_progress(
@@ -86,6 +109,13 @@ impl ProgressRoutes {
 pub struct ProgressRoute {
     routes: ProgressRoutes,
     token: ProgressToken,
+}
+
+impl ProgressRoute {
+    /// Passes the reports on to another call from now on.
+    pub fn lead_to(&self, call: Context) {
+        self.routes.lock().insert(self.token.clone(), call);
+    }
 }
 
 impl Drop for ProgressRoute {

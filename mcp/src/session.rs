@@ -20,6 +20,7 @@ use tokio::{
 use crate::{
     http::{HttpFailure, ServerUrl},
     lines::{BoundedLines, LONGEST_LINE},
+    pending::OpenCalls,
     server_requests::{ProgressRoutes, ServerRequests},
     stdio::StdioTransport,
 };
@@ -35,6 +36,7 @@ const CLOSING: Duration = Duration::from_secs(3);
 pub struct Session {
     pub peer: Peer<RoleClient>,
     pub progress: ProgressRoutes,
+    pub calls: OpenCalls,
     pub tools_changed: Arc<Notify>,
     close: RunningServiceCancellationToken,
     ended: JoinHandle<()>,
@@ -113,7 +115,8 @@ impl Session {
         E: Error + Send + Sync + 'static,
     {
         let requests = ServerRequests::default();
-        let (progress, tools_changed) = (requests.progress.clone(), requests.tools_changed.clone());
+        let (progress, calls) = (requests.progress.clone(), requests.calls.clone());
+        let tools_changed = requests.tools_changed.clone();
         let opened = requests.serve_with_lifecycle(transport, lifecycle).await;
         let service = opened.map_err(|error| {
             if long_line.try_recv().is_ok() {
@@ -133,6 +136,7 @@ impl Session {
         Ok(Self {
             peer,
             progress,
+            calls,
             tools_changed,
             close: service.cancellation_token(),
             ended: tokio::spawn(async move { drop(service.waiting().await) }),

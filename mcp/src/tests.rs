@@ -1,5 +1,7 @@
 //! The bridge against a fake server on pipes of this process.
 
+mod questions;
+
 use std::{sync::Arc, time::Duration};
 
 use planck_sidecar::{Harness, Sidecar, ToolEffect};

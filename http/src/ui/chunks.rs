@@ -269,7 +269,9 @@ impl ChunkEncoder {
     fn wait_opened(&mut self, wait: &WaitOpened) {
         if let Some(call) = self.calls.get_mut(wait.call()) {
             call.is_of_client = match wait.kind {
-                WaitKind::ClientTool | WaitKind::Question => true,
+                WaitKind::ClientTool => true,
+                // The call of a tool that asks goes on after the answer.
+                WaitKind::Question => wait.call_id.is_none(),
                 WaitKind::Approval | WaitKind::Budget | WaitKind::Change => false,
             };
         }

@@ -19,7 +19,9 @@ CALLS = {
     "sse-retry": [("test_reconnection", {})],
     "http-standard-headers": [("test_headers", {})],
     "http-invalid-tool-headers": [("valid_tool", {})],
-    "sep-2322-client-request-state": [("test_mrtr_echo_state", {})],
+    "sep-2322-client-request-state": [
+        (f"test_mrtr_{name}", {}) for name in ("echo_state", "no_state", "unrelated", "no_result_type")
+    ],
 }
 
 calls = [(call["name"], call["arguments"]) for call in CONTEXT.get("toolCalls", [])]
@@ -32,4 +34,6 @@ for tool, arguments in calls or CALLS.get(SCENARIO, [("none", {})]):
             "PLANCK_MCP_JUDGED_URL": sys.argv[-1],
         }
         command = [os.environ["PLANCK"], "sidecar", "call", NAME, tool, json.dumps(arguments)]
-        subprocess.run(command, env=environment, cwd=home, check=False, timeout=30)
+        # A form with one field is answered by its value. An empty object leaves all fields at their defaults.
+        answers = ("true\n" if SCENARIO == "sep-2322-client-request-state" else "{}\n") * 10
+        subprocess.run(command, input=answers, text=True, env=environment, cwd=home, check=False, timeout=30)

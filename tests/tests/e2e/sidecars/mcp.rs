@@ -3,6 +3,7 @@
 
 mod hostile;
 mod own;
+mod questions;
 
 use std::{
     fs::{self, File},

@@ -43,7 +43,7 @@ impl Configured {
         }
     }
 
-    fn new(world: &World, program: &Path) -> Self {
+    pub fn new(world: &World, program: &Path) -> Self {
         let (program, folder) = (program.display(), world.folder().display());
         let mut configured = Self::empty(world);
         // The server ignores further arguments.
