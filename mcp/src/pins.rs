@@ -11,10 +11,22 @@ use std::{
 use planck_host::whole_file;
 use rmcp::model::Tool;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::connection::ServerTransport;
+
+/// The number of bytes of the hash of a server in the name of its file. Two servers of one name whose
+/// bytes are the same share a file, and then tools are left out that were not allowed.
+const HASHED: usize = 4;
 
 /// The file with the allowed tools of one server.
 #[derive(Debug, Clone)]
-pub struct Pins(PathBuf);
+pub struct Pins {
+    file: PathBuf,
+    /// The file of an earlier version, which depends on the name only. It is read until there is the
+    /// other one, so that no tool that has changed is allowed as at a first use.
+    earlier: PathBuf,
+}
 
 /// The tools that were allowed, with the version of the server that had them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -24,9 +36,13 @@ pub struct PinnedTools {
 }
 
 impl Pins {
-    /// Returns the pins of the server `name` in a folder.
-    pub fn new(folder: &Path, name: &str) -> Self {
-        Self(folder.join(format!("{name}.json")))
+    /// Returns the pins of the server `name` in a folder. Projects can give different servers one
+    /// name, so the file also depends on what the server is.
+    pub fn new(folder: &Path, name: &str, server: &ServerTransport) -> Self {
+        Self {
+            file: folder.join(format!("{name}-{}.json", hash(server))),
+            earlier: folder.join(format!("{name}.json")),
+        }
     }
 
     /// Reads the tools. Returns `None` if none were allowed yet.
@@ -34,18 +50,9 @@ impl Pins {
     /// # Errors
     /// Returns an error if the file cannot be read.
     pub fn read(&self) -> Result<Option<PinnedTools>, String> {
-        let wrong = |why: &dyn std::fmt::Display| {
-            let path = self.0.display();
-            format!(
-                "cannot read the allowed tools in {path}: {why}; remove the file to allow them again"
-            )
-        };
-        match fs::read(&self.0) {
-            Ok(text) => serde_json::from_slice(&text)
-                .map(Some)
-                .map_err(|why| wrong(&why)),
-            Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(why) => Err(wrong(&why)),
+        match read(&self.file)? {
+            None => read(&self.earlier),
+            pinned => Ok(pinned),
         }
     }
 
@@ -55,19 +62,53 @@ impl Pins {
     /// Returns an error if the file cannot be written.
     pub fn write(&self, pinned: &PinnedTools) -> Result<(), String> {
         let written = || {
-            if let Some(folder) = self.0.parent() {
+            if let Some(folder) = self.file.parent() {
                 fs::create_dir_all(folder)?;
             }
             let text = serde_json::to_vec_pretty(pinned)?;
-            whole_file::replace(&self.0, &text, 0o644)
+            whole_file::replace(&self.file, &text, 0o644)
         };
         written().map_err(|why: io::Error| {
             format!(
                 "cannot write the allowed tools to {}: {why}",
-                self.0.display()
+                self.file.display()
             )
         })
     }
+}
+
+fn read(file: &Path) -> Result<Option<PinnedTools>, String> {
+    let wrong = |why: &dyn std::fmt::Display| {
+        let path = file.display();
+        format!(
+            "cannot read the allowed tools in {path}: {why}; remove the file to allow them again"
+        )
+    };
+    match fs::read(file) {
+        Ok(text) => serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|why| wrong(&why)),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(why) => Err(wrong(&why)),
+    }
+}
+
+/// Returns the first bytes of a hash of what a server is: its command line, or its address without
+/// what may be a key.
+fn hash(server: &ServerTransport) -> String {
+    let mut hash = Sha256::new();
+    match server {
+        ServerTransport::Stdio(command) => {
+            for word in std::iter::once(&command.program).chain(&command.args) {
+                hash.update(word.as_encoded_bytes());
+                hash.update([0]);
+            }
+        }
+        ServerTransport::Http(server) => hash.update(server.to_string()),
+    }
+    let bytes = hash.finalize();
+    let hexadecimal = bytes.iter().take(HASHED).map(|byte| format!("{byte:02x}"));
+    hexadecimal.collect()
 }
 
 impl PinnedTools {
@@ -99,19 +140,73 @@ fn says(tool: &Tool) -> impl PartialEq + use<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use planck_toolbox::Sandbox;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::process::ServerCommand;
 
     fn tool(name: &str, description: &str, schema: Value) -> Tool {
         let tool = json!({"name": name, "description": description, "inputSchema": schema});
         serde_json::from_value(tool).unwrap()
     }
 
+    fn at(url: &str) -> ServerTransport {
+        ServerTransport::Http(url.parse().unwrap())
+    }
+
+    fn started_by(words: &[&str]) -> ServerTransport {
+        let (program, args) = words.split_first().unwrap();
+        ServerTransport::Stdio(ServerCommand {
+            program: program.into(),
+            args: args.iter().map(Into::into).collect(),
+            dir: "/".into(),
+            env: Vec::new(),
+            sandbox: Sandbox::off(),
+        })
+    }
+
+    #[test]
+    fn different_servers_of_one_name_have_different_files() {
+        let servers = [
+            started_by(&["node", "a.js"]),
+            started_by(&["node", "b.js"]),
+            started_by(&["node", "a.js", "b.js"]),
+            started_by(&["node", "a.jsb.js"]),
+            at("https://a/mcp"),
+            at("https://b/mcp"),
+        ];
+        let file = |server: &ServerTransport| Pins::new(Path::new(""), "files", server).file;
+        let files: BTreeSet<PathBuf> = servers.iter().map(file).collect();
+        assert_eq!(files.len(), servers.len(), "{files:?}");
+        // A key that is replaced makes no other server.
+        assert_eq!(
+            file(&at("https://me:one@a/mcp?key=one")),
+            file(&at("https://a/mcp"))
+        );
+    }
+
+    #[test]
+    fn file_of_an_earlier_version_counts_until_tools_are_allowed_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let pins = Pins::new(folder.path(), "files", &at("https://a/mcp"));
+        let of = |version: &str| PinnedTools {
+            version: version.into(),
+            tools: Vec::new(),
+        };
+        let before = serde_json::to_vec(&of("1")).unwrap();
+        fs::write(folder.path().join("files.json"), before).unwrap();
+        assert_eq!(pins.read(), Ok(Some(of("1"))));
+        pins.write(&of("2")).unwrap();
+        assert_eq!(pins.read(), Ok(Some(of("2"))));
+    }
+
     #[test]
     fn only_what_was_allowed_is_allowed_again() {
         let folder = tempfile::tempdir().unwrap();
-        let pins = Pins::new(&folder.path().join("mcp"), "files");
+        let pins = Pins::new(&folder.path().join("mcp"), "files", &at("https://a/mcp"));
         assert_eq!(pins.read(), Ok(None));
         let schema = json!({"type": "object"});
         let allowed = PinnedTools {
@@ -140,7 +235,8 @@ mod tests {
     fn a_broken_file_says_how_to_go_on() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("files.json"), "{").unwrap();
-        let why = Pins::new(folder.path(), "files").read().unwrap_err();
+        let pins = Pins::new(folder.path(), "files", &at("https://a/mcp"));
+        let why = pins.read().unwrap_err();
         assert!(
             why.contains("files.json") && why.contains("remove the file"),
             "{why}"

@@ -250,6 +250,8 @@ fn options(
         }),
         (None, None) => return None,
     };
+    let folder = config.node.data_dir.join(PINS);
+    let pins = Pins::new(&folder, name.as_str(), &transport);
     let effects = section.effects.0.iter();
     let effects =
         effects.filter_map(|(tool, effect)| Some((tool.clone(), ToolEffect::find(effect)?)));
@@ -268,7 +270,7 @@ fn options(
             effects: effects.collect(),
             trusts_hints: section.trust_hints,
         },
-        pins: Some(Pins::new(&config.node.data_dir.join(PINS), name.as_str())),
+        pins: Some(pins),
     })
 }
 

@@ -236,7 +236,8 @@ async fn a_changed_tool_is_left_out_until_it_is_allowed() -> Result<()> {
         .listed(&world, &["everything", "get-sum"])
         .await?;
     node.leave().await?;
-    let file = world.folder().join(".planck/mcp/everything.json");
+    let mut files = fs::read_dir(world.folder().join(".planck/mcp"))?;
+    let file = files.next().context("nothing was allowed")??.path();
     let mut pinned: Value = serde_json::from_slice(&fs::read(&file)?)?;
     let tools = pinned["tools"].as_array_mut().context("no tools")?;
     for tool in &mut *tools {
