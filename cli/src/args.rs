@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use clap::Args;
 
 use super::{output::warn, project};
+use planck_host::terminal::clean_line;
 use planck_node::config::{self, Config, Loaded, Problems, Sources};
 use planck_toolbox::project::{Admitted, ProjectStanding, ProjectUse};
 
@@ -145,7 +146,13 @@ impl GlobalArgs {
             .transpose()?
             .flatten()
         {
-            Some(admitted) => Ok(with(sources, admitted)?.config),
+            Some(admitted) => {
+                let loaded = with(sources, admitted)?;
+                for line in &loaded.left_out {
+                    warn(&format!("planck: {}", clean_line(line)));
+                }
+                Ok(loaded.config)
+            }
             None => Ok(without?.config),
         }
     }

@@ -129,6 +129,13 @@ impl Doctor {
         let config = &loaded.config;
         let mut findings = vec![files(global, &loaded.files)];
         findings.extend(found.as_ref().map(project));
+        findings.extend(loaded.left_out.iter().map(|line| {
+            DoctorFinding::note(
+                "mcp",
+                line.as_str(),
+                "correct the file, or go on without the server",
+            )
+        }));
         findings.extend(bounded("nats", servers::nats(config)).await);
         // A client needs no store. In a cluster, the default one serves nothing else.
         let is_client = config.nats.url.is_some() && config.store.project().is_some();

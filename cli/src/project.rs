@@ -3,17 +3,17 @@
 //! changed.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io::{self, BufRead as _, IsTerminal as _, Read as _},
     path::Path,
 };
 
 use anyhow::Context as _;
 use planck_host::terminal::clean_line;
-use planck_node::config::{Sources, WrittenKeys, written};
+use planck_node::config::{Sources, WrittenKeys, described_servers, written};
 use planck_toolbox::project::{
-    Admitted, CONFIG, Difference, FOLDER, Ledger, OfferedSkills, Project, ProjectStanding,
-    ProjectUse, Snapshot, TrustRecord,
+    Admitted, CONFIG, Difference, FOLDER, Ledger, OfferedFiles, Project, ProjectStanding,
+    ProjectUse, SERVERS, Snapshot, TrustRecord,
 };
 use serde_json::Value;
 
@@ -85,7 +85,7 @@ impl FoundProject {
         let snapshot = match &self.standing {
             ProjectStanding::Nothing => return Ok(None),
             ProjectStanding::Trusted(admitted) => return Ok(Some(admitted.clone())),
-            // Most repositories have such skills for a program that the user does not use, so they
+            // Most repositories have such files for a program that the user does not use, so they
             // are no reason to stop.
             ProjectStanding::Offered(offered) => {
                 warn(&format!(
@@ -188,16 +188,8 @@ pub fn describe(found: &FoundProject) -> String {
         ProjectStanding::Trusted(_) => format!("{path} is trusted"),
         ProjectStanding::Offered(offered) => {
             let folder = found.project.folder.display().to_string();
-            format!(
-                "{} for other programs in {} {} no effect",
-                counted(offered.files.len(), "skill"),
-                clean_line(&folder),
-                if offered.files.len() == 1 {
-                    "has"
-                } else {
-                    "have"
-                }
-            )
+            let (files, have) = counted_files(&offered.files);
+            format!("{files} in {} {have} no effect", clean_line(&folder))
         }
         ProjectStanding::Unknown(snapshot) => format!(
             "{path} ({}) is not trusted",
@@ -217,6 +209,21 @@ pub fn describe(found: &FoundProject) -> String {
     }
 }
 
+/// Returns how many files for other programs these are, and the verb that follows.
+pub fn counted_files(files: &[String]) -> (String, &'static str) {
+    let has_servers = files.iter().any(|file| file == SERVERS);
+    let skills = files.len() - usize::from(has_servers);
+    let counted = match (skills, has_servers) {
+        (0, _) => SERVERS.to_owned(),
+        (_, false) => format!("{} for other programs", counted(skills, "skill")),
+        (_, true) => format!(
+            "{SERVERS} and {} for other programs",
+            counted(skills, "skill")
+        ),
+    };
+    (counted, if files.len() == 1 { "has" } else { "have" })
+}
+
 /// Returns lines that list what trusting the project would allow, or what has changed since it was
 /// trusted. Returns an empty text if the project is trusted, is empty or cannot be trusted.
 pub fn lines(standing: &ProjectStanding) -> String {
@@ -225,11 +232,11 @@ pub fn lines(standing: &ProjectStanding) -> String {
         | ProjectStanding::Trusted(_)
         | ProjectStanding::Untrustable(_) => Vec::new(),
         ProjectStanding::Offered(offered) => {
-            let OfferedSkills {
+            let OfferedFiles {
                 snapshot, files, ..
             } = &**offered;
             let mut lines = vec!["trusting the folder would admit:".to_owned()];
-            lines.extend(skills(snapshot, files));
+            lines.extend(offered_files(snapshot, files));
             lines
         }
         ProjectStanding::Unknown(snapshot) => admitted(snapshot),
@@ -287,13 +294,16 @@ fn admitted(snapshot: &Snapshot) -> Vec<String> {
         ));
     }
     lines.extend(texts(snapshot));
-    let every: Vec<String> = snapshot.offered.keys().cloned().collect();
-    lines.extend(skills(snapshot, &every));
+    lines.extend(offered_files(snapshot, &snapshot.pending(&BTreeMap::new())));
     lines
 }
 
-/// Returns lines about these skills for other programs, and about those that cannot be used.
-fn skills(snapshot: &Snapshot, files: &[String]) -> Vec<String> {
+/// Returns lines about these files for other programs, and about those that cannot be used.
+fn offered_files(snapshot: &Snapshot, files: &[String]) -> Vec<String> {
+    let servers = snapshot.servers.iter();
+    let servers = servers.filter(|_| files.iter().any(|file| file == SERVERS));
+    let servers = servers.flat_map(|servers| described_servers(&servers.text));
+    let servers = servers.map(|line| format!("{line} ({SERVERS})"));
     let described = files.iter().filter_map(|file| {
         let skill = snapshot.offered.get(file)?;
         Some(format!(
@@ -302,7 +312,8 @@ fn skills(snapshot: &Snapshot, files: &[String]) -> Vec<String> {
         ))
     });
     let left_out = snapshot.left_out.iter();
-    described
+    servers
+        .chain(described)
         .chain(left_out.map(|why| format!("left out: {why}")))
         .collect()
 }
@@ -396,7 +407,7 @@ fn changed(snapshot: &Snapshot, record: &TrustRecord) -> Vec<String> {
             }
         }
     }
-    lines.extend(skills(snapshot, &snapshot.pending(&record.skills)));
+    lines.extend(offered_files(snapshot, &snapshot.pending(&record.skills)));
     lines
 }
 

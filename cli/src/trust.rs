@@ -12,8 +12,7 @@ use super::{
     args::GlobalArgs,
     exit::Exit,
     output::{say, table},
-    project::{FoundProject, describe, find, line, lines},
-    render::style::counted,
+    project::{FoundProject, counted_files, describe, find, line, lines},
 };
 use planck_host::terminal::clean_line;
 use planck_node::config::Sources;
@@ -23,7 +22,9 @@ use planck_toolbox::project::{Ledger, LedgerLine, Project, ProjectStanding, Proj
 /// what the project contains, or what changed since it was trusted, and asks; without a terminal
 /// the answer is read from standard input. Configuration, tools and teams are trusted with their
 /// current content, so a change asks again; prompts and skills are trusted by their folder. Skills
-/// for other programs, in .agents/skills and .claude/skills, are trusted one by one. The exit code is 0 if the project is trusted, and 1 if not.
+/// for other programs, in .agents/skills and .claude/skills, are trusted one by one, and the MCP
+/// servers of .mcp.json with its current content. The exit code is 0 if the project is trusted, and
+/// 1 if not.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  planck trust               # show this folder's .planck/, and ask\n  \
@@ -71,7 +72,7 @@ impl TrustArgs {
             Some(found) => self.trust(&found),
             None => {
                 say(&format!(
-                    "{} has no .planck/ of its own and no skills; there is nothing to trust\n",
+                    "{} has no .planck/ of its own, no .mcp.json and no skills; there is nothing to trust\n",
                     clean_line(&folder.display().to_string())
                 ))?;
                 Ok(Exit::Failed)
@@ -132,15 +133,10 @@ fn list(ledger: &Ledger) -> anyhow::Result<Exit> {
             };
             let now = match project.standing(Some(ledger), ProjectUse::Everything)? {
                 ProjectStanding::Trusted(_) => "as it was trusted".into(),
-                ProjectStanding::Offered(offered) => format!(
-                    "as it was trusted, but for {} that {} no effect",
-                    counted(offered.files.len(), "skill"),
-                    if offered.files.len() == 1 {
-                        "has"
-                    } else {
-                        "have"
-                    }
-                ),
+                ProjectStanding::Offered(offered) => {
+                    let (files, have) = counted_files(&offered.files);
+                    format!("as it was trusted, but for {files} that {have} no effect")
+                }
                 ProjectStanding::Nothing => "nothing is there any more".into(),
                 ProjectStanding::Unknown(_) | ProjectStanding::Changed(_) => {
                     "changed; it has no effect until it is trusted again".into()

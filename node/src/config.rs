@@ -3,6 +3,7 @@
 //! reported at once.
 
 mod environment;
+mod mcp_json;
 mod rules;
 mod section;
 mod setting;
@@ -22,6 +23,7 @@ use values::{
 };
 
 pub use environment::{is_secret_name, may_be_secret};
+pub use mcp_json::described as described_servers;
 pub use planck_providers::secret::Secret;
 pub use section::{
     AnswerLimits, Cluster, Config, InboxLimits, McpServer, ModelEntry, PlainTool, Prices, Provider,
@@ -29,7 +31,8 @@ pub use section::{
 };
 pub use setting::{
     Choice, ConfiguredUrl, HeaderText, KeyChoice, KeyEntry, LogFormat, NamedSettings, Network,
-    Period, ProjectPlace, Sandbox, ServerSandbox, Size, StoreKind, Synchronous, Unsandboxed,
+    Period, ProjectPlace, Sandbox, ServerSandbox, ServerVariable, Size, StoreKind, Synchronous,
+    Unsandboxed,
 };
 pub use values::{Problems, ValueOrigin, WrittenKeys, written};
 
@@ -108,6 +111,8 @@ pub struct Loaded {
     pub config: Config,
     /// The configuration files that were read, in the order of precedence, lowest first.
     pub files: Vec<PathBuf>,
+    /// The servers of the project's `.mcp.json` that cannot be used, each as a line for the user.
+    pub left_out: Vec<String>,
     values: Values,
 }
 
@@ -159,6 +164,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
         keys: keys(),
         values: Values::new(world),
         files: Vec::new(),
+        left_out: Vec::new(),
     };
     if let Some(path) = sources.user_file() {
         loader.file(&path, false);
@@ -174,6 +180,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
     for (key, text) in &sources.settings {
         loader.text(key, text, ValueOrigin::Program);
     }
+    loader.project_servers(sources);
     loader.finish(sources)
 }
 
@@ -181,6 +188,7 @@ struct Loader {
     keys: Vec<KeyDescription>,
     values: Values,
     files: Vec<PathBuf>,
+    left_out: Vec<String>,
 }
 
 impl Loader {
@@ -198,6 +206,22 @@ impl Loader {
                 self.take(key, given);
             }
         }
+    }
+
+    /// Adds the MCP servers that a trusted project has for other programs. An entry with the same name
+    /// from any other source replaces the whole server: its user decides what is run, and where.
+    fn project_servers(&mut self, sources: &Sources) {
+        let Some((path, text)) = sources.project.as_ref().and_then(Admitted::servers) else {
+            return;
+        };
+        let taken = self.values.children(&KeyPath::of("mcp"));
+        let world = sources.world();
+        let read = mcp_json::values(&path, text, &world, |name| taken.contains(name));
+        for (key, given) in read.values.into_values().flatten() {
+            self.take(key, given);
+        }
+        self.left_out = read.left_out;
+        self.files.push(path);
     }
 
     fn file(&mut self, path: &Path, must_exist: bool) {
@@ -255,6 +279,7 @@ impl Loader {
             true => Ok(Loaded {
                 config,
                 files: self.files,
+                left_out: self.left_out,
                 values: self.values,
             }),
             false => Err(Problems(self.values.problems)),

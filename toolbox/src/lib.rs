@@ -56,7 +56,7 @@ pub use process::{Launcher, ReaperHeartbeat};
 pub use protect::{CallBaselines, Wall};
 pub use runner::{CallBounds, Runner};
 pub use sandbox::Sandbox;
-pub use shell::{Shell, describe_end, minimal_environment};
+pub use shell::{Shell, describe_end, is_of_loader, minimal_environment};
 pub use toolbox::Toolbox;
 pub use toolchain::Toolchain;
 pub use workspace::Roots;

@@ -1,5 +1,5 @@
-//! The `.planck/` folder of a project and its skills for other programs: what they contain, which
-//! part of them the user trusts, and how the trusted part is read.
+//! The `.planck/` folder of a project and its skills and MCP servers for other programs: what they
+//! contain, which part of them the user trusts, and how the trusted part is read.
 //!
 //! Nothing in the folder has an effect before the user trusts the project. `config.toml`,
 //! everything below `tools/` and every `TEAM.json` can execute or redirect something, so these
@@ -24,7 +24,7 @@ use self::snapshot::{Print, Untrustable, scan, scan_offered};
 
 pub use self::{
     ledger::{Ledger, LedgerLine, TrustRecord},
-    snapshot::{OfferedSkill, SKILL_FOLDERS, Snapshot},
+    snapshot::{OfferedServers, OfferedSkill, SERVERS, SKILL_FOLDERS, Snapshot},
     source::{Admitted, NameClash, NotRead, ProjectSource, SourcePart},
 };
 
@@ -36,7 +36,8 @@ pub const CONFIG: &str = "config.toml";
 
 // Decides whether the current state of a project is trusted.
 
-/// A folder other than the user's home that contains a `.planck/` or skills for other programs.
+/// A folder other than the user's home that contains a `.planck/`, or skills or MCP servers for other
+/// programs.
 #[derive(Debug, Clone)]
 pub struct Project {
     /// The path of the folder, absolute and without links.
@@ -59,9 +60,9 @@ pub enum ProjectStanding {
     /// The project contains nothing that would have an effect, so no decision is needed.
     Nothing,
     Trusted(Admitted),
-    /// Nothing in `.planck/` needs a decision, but skills for other programs are new or have
-    /// changed. They have no effect, and the rest of the project is used.
-    Offered(Box<OfferedSkills>),
+    /// Nothing in `.planck/` needs a decision, but skills or MCP servers for other programs are new or
+    /// have changed. They have no effect, and the rest of the project is used.
+    Offered(Box<OfferedFiles>),
     /// The user has not decided yet, or decided in an earlier version, which stored only paths.
     Unknown(Snapshot),
     /// The project has changed since the user trusted it.
@@ -70,9 +71,9 @@ pub enum ProjectStanding {
     Untrustable(Untrustable),
 }
 
-/// The skills for other programs that have no effect yet.
+/// The files for other programs that have no effect yet.
 #[derive(Debug)]
-pub struct OfferedSkills {
+pub struct OfferedFiles {
     pub snapshot: Snapshot,
     /// The part of the project that the user trusts, if there is one.
     pub admitted: Option<Admitted>,
@@ -115,11 +116,12 @@ impl Difference {
 
 impl Project {
     /// Returns the project in this folder. Returns `None` if the folder has neither a `.planck/`
-    /// nor skills for other programs, or if it is the user's home.
+    /// nor skills or MCP servers for other programs, or if it is the user's home.
     pub fn find(folder: &Path, user_folder: Option<&Path>) -> io::Result<Option<Self>> {
         let planck = folder.join(FOLDER);
         let has_planck = planck.symlink_metadata().is_ok();
-        let mut others = SKILL_FOLDERS.iter().map(|below| folder.join(below));
+        let others = SKILL_FOLDERS.iter().chain([&SERVERS]);
+        let mut others = others.map(|below| folder.join(below));
         if !has_planck && !others.any(|path| path.symlink_metadata().is_ok()) {
             return Ok(None);
         }
@@ -139,7 +141,7 @@ impl Project {
         self.folder.join(FOLDER)
     }
 
-    /// Reads the contents of the project's `.planck/`, and its skills for other programs.
+    /// Reads the contents of the project's `.planck/`, and its files for other programs.
     pub fn read(&self) -> Result<Snapshot, Untrustable> {
         let refused = |why| Untrustable::new(FOLDER, why);
         let folder = OpenFolder::open(&self.folder).map_err(refused)?;
@@ -201,16 +203,7 @@ impl Project {
                 Some(record)
             }
         };
-        match uses {
-            ProjectUse::Config if needless => ProjectStanding::Nothing,
-            ProjectUse::Config => ProjectStanding::Trusted(Admitted::new(
-                &self.folder,
-                snapshot,
-                BTreeMap::new(),
-                false,
-            )),
-            ProjectUse::Everything => self.judge_offered(snapshot, record, needless),
-        }
+        self.judge_offered(snapshot, record, needless, uses)
     }
 
     /// Judges a project whose `.planck/` is trusted, or needs no trust if `needless`.
@@ -219,15 +212,22 @@ impl Project {
         snapshot: Snapshot,
         record: Option<TrustRecord>,
         needless: bool,
+        uses: ProjectUse,
     ) -> ProjectStanding {
         let trusted = record.map(|record| record.skills).unwrap_or_default();
-        let (skills, files) = (snapshot.unchanged(&trusted), snapshot.pending(&trusted));
-        let admitted = (!needless || !skills.is_empty())
-            .then(|| Admitted::new(&self.folder, snapshot.clone(), skills, true));
+        let (mut offered, mut files) = (snapshot.unchanged(&trusted), snapshot.pending(&trusted));
+        let has_folders = uses == ProjectUse::Everything;
+        if !has_folders {
+            // A command that tries a server of the configuration uses it, and others need not know.
+            offered.retain(|file, _| file == SERVERS);
+            files.clear();
+        }
+        let admitted = (!needless || !offered.is_empty())
+            .then(|| Admitted::new(&self.folder, snapshot.clone(), offered, has_folders));
         match (files.is_empty(), admitted) {
             (true, None) => ProjectStanding::Nothing,
             (true, Some(admitted)) => ProjectStanding::Trusted(admitted),
-            (false, admitted) => ProjectStanding::Offered(Box::new(OfferedSkills {
+            (false, admitted) => ProjectStanding::Offered(Box::new(OfferedFiles {
                 snapshot,
                 admitted,
                 files,
@@ -238,9 +238,9 @@ impl Project {
     /// Records that the user trusts this snapshot of the project, and returns its trusted part.
     pub fn trust(&self, ledger: &Ledger, snapshot: Snapshot) -> io::Result<Admitted> {
         let record = TrustRecord::of(&self.folder, &snapshot);
-        let skills = record.skills.clone();
+        let offered = record.skills.clone();
         ledger.put(record)?;
-        Ok(Admitted::new(&self.folder, snapshot, skills, true))
+        Ok(Admitted::new(&self.folder, snapshot, offered, true))
     }
 }
 

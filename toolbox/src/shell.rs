@@ -298,11 +298,17 @@ pub fn minimal_environment(besides: &[String]) -> Vec<(OsString, OsString)> {
     from(besides, planck_host::environment::variable)
 }
 
+/// Returns whether a variable can make the dynamic linker or the C library load code. Such a variable is
+/// passed to no process of a tool or server.
+pub fn is_of_loader(name: &str) -> bool {
+    LOADER.iter().any(|loader| name.starts_with(loader))
+}
+
 fn from(
     besides: &[String],
     of_node: impl Fn(&str) -> Option<OsString>,
 ) -> Vec<(OsString, OsString)> {
-    let is_safe = |name: &&str| !LOADER.iter().any(|loader| name.starts_with(loader));
+    let is_safe = |name: &&str| !is_of_loader(name);
     let names = PASSED_ON
         .iter()
         .copied()

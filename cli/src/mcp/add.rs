@@ -14,7 +14,7 @@ use planck_host::whole_file;
 use planck_node::{
     config::{
         Choice as _, ConfiguredUrl, HeaderText, McpServer, NamedSettings, Secret, ServerSandbox,
-        is_secret_name,
+        ServerVariable, is_secret_name,
     },
     node::mcp::McpServers,
 };
@@ -54,7 +54,7 @@ impl AddArgs {
             let why = format!("`{name}` cannot name a server; use 1 to 64 of A-Z a-z 0-9 _ -");
             return Err(UsageError(why).into());
         }
-        self.check_headers()?;
+        self.check_keys()?;
         let sources = global.sources(Vec::new())?;
         let folder = sources
             .user_folder()
@@ -80,7 +80,15 @@ impl AddArgs {
     }
 
     /// Refuses a key that would stand in the file.
-    fn check_headers(&self) -> Result<(), UsageError> {
+    fn check_keys(&self) -> Result<(), UsageError> {
+        let mut variables = self.server.env.iter().map(|text| ServerVariable::of(text));
+        let is_key =
+            |variable: &ServerVariable| variable.value.is_some() && is_secret_name(&variable.name);
+        if let Some(ServerVariable { name, .. }) = variables.find(is_key) {
+            return Err(UsageError(format!(
+                "a key does not stand in a file; set the variable, and write `--env {name}`"
+            )));
+        }
         let is_reference = |text: &str| text.starts_with("env:") || text.starts_with("file:");
         let mut headers = self.server.header.iter();
         match headers.find(|(name, text)| is_secret_name(name) && !is_reference(text)) {
@@ -105,7 +113,12 @@ impl AddArgs {
                     .map(|(name, text)| (name.clone(), header(text)))
                     .collect(),
             ),
-            env: self.server.env.clone(),
+            env: self
+                .server
+                .env
+                .iter()
+                .map(|text| ServerVariable::of(text))
+                .collect(),
             dir: std::env::current_dir()?,
             sandbox: ServerSandbox::find(&self.sandbox).unwrap_or(ServerSandbox::On),
             trust_hints: self.server.trust_hints,

@@ -16,7 +16,9 @@ use planck_providers::WireKind;
 use super::values::{KeyDescription, KeyPath, Raw, ValueContext, Values};
 
 pub use address::{ConfiguredUrl, ProjectPlace};
-pub use compound::{Authorities, HeaderText, KeyChoice, KeyEntry, ModelsFile, ProxyRule, RuleList};
+pub use compound::{
+    Authorities, HeaderText, KeyChoice, KeyEntry, ModelsFile, ProxyRule, RuleList, ServerVariable,
+};
 pub use planck_common::quantity::{Period, Size};
 
 /// The reason why a value is not valid, and how to correct it.

@@ -1,7 +1,7 @@
 //! The MCP servers of a node. Each is kept in use, and its tools are those of a sidecar that only the
 //! agents of this node call.
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeMap, ffi::OsString, path::Path, sync::Arc};
 
 use planck_common::{SidecarId, event::ToolEffect};
 use planck_mcp::{
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::assemble::{limits, sandbox, sandbox_with};
 use crate::{
-    config::{Config, McpServer as McpSection, Network, ServerSandbox},
+    config::{Config, McpServer as McpSection, Network, ServerSandbox, ServerVariable},
     sidecar::{InProcessTool, OwnSidecar, Sidecars},
 };
 
@@ -241,7 +241,7 @@ fn options(
             program,
             args: command.collect(),
             dir: absolute(&section.dir),
-            env: minimal_environment(&section.env),
+            env: environment(&section.env),
             sandbox: match section.sandbox {
                 ServerSandbox::On => sandboxes.confined.clone(),
                 ServerSandbox::Network => sandboxes.with_network.clone(),
@@ -272,6 +272,20 @@ fn options(
         },
         pins: Some(pins),
     })
+}
+
+/// Returns the environment of a server. A variable with a value replaces the one of the node.
+fn environment(variables: &[ServerVariable]) -> Vec<(OsString, OsString)> {
+    let names: Vec<String> = variables
+        .iter()
+        .map(|variable| variable.name.clone())
+        .collect();
+    let mut environment: BTreeMap<_, _> = minimal_environment(&names).into_iter().collect();
+    let with_value = variables
+        .iter()
+        .filter_map(|variable| Some((&variable.name, variable.value.as_ref()?.reveal())));
+    environment.extend(with_value.map(|(name, value)| (name.into(), value.into())));
+    environment.into_iter().collect()
 }
 
 fn headers(section: &McpSection) -> Vec<(String, HeaderSource)> {

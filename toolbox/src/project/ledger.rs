@@ -30,7 +30,8 @@ pub struct TrustRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
     pub files: BTreeMap<String, Print>,
-    /// The identities of the skills for other programs, by their path below the folder.
+    /// The identities of the skills and MCP servers for other programs, by the path of their file below
+    /// the folder.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub skills: BTreeMap<String, Print>,
 }
@@ -42,11 +43,7 @@ impl TrustRecord {
             at: Timestamp::now(),
             config: snapshot.config.clone(),
             files: snapshot.prints.clone(),
-            skills: snapshot
-                .offered
-                .iter()
-                .map(|(file, skill)| (file.clone(), skill.print.clone()))
-                .collect(),
+            skills: snapshot.offered_prints(),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The contents of a project's `.planck/`, and of its skills for other programs, at one time, and how
-//! they are read.
+//! The contents of a project's `.planck/`, and of its skills and MCP servers for other programs, at one
+//! time, and how they are read.
 
 use std::{collections::BTreeMap, ffi::OsStr, fmt, path::Path};
 
@@ -62,7 +62,9 @@ pub struct Snapshot {
     pub prompts: Vec<String>,
     /// The skills for other programs, by the path of their file below the project's folder.
     pub offered: BTreeMap<String, OfferedSkill>,
-    /// What cannot be used of the skills for other programs, with the reasons.
+    /// The file with the MCP servers for other programs.
+    pub servers: Option<OfferedServers>,
+    /// What cannot be used of the files for other programs, with the reasons.
     pub left_out: Vec<String>,
 }
 
@@ -81,10 +83,11 @@ impl Snapshot {
             && self.prompts.is_empty()
     }
 
-    /// Returns this snapshot without the skills for other programs.
+    /// Returns this snapshot without the files for other programs.
     pub fn without_offered(self) -> Self {
         Self {
             offered: BTreeMap::new(),
+            servers: None,
             ..self
         }
     }
@@ -310,15 +313,21 @@ impl ProjectScan {
     }
 }
 
-// The skills that a repository has for other programs. They have an effect only as the user trusted
-// them, each by the content of its file. A skill that is new or has changed is left out, and the
+// The skills and MCP servers that a repository has for other programs. They have an effect only as the
+// user trusted them, each file by its content. A file that is new or has changed is left out, and the
 // rest of the project works on, because such files come and change with every `git pull`.
 
 /// The folders of skills that other programs read, relative to the project's folder. Of two skills
 /// with the same name, the one in the first of these folders is used.
 pub const SKILL_FOLDERS: [&str; 2] = [".agents/skills", ".claude/skills"];
 
-/// The maximum number of entries in one of these folders.
+/// The name of the file of MCP servers that other programs read, in the project's folder.
+pub const SERVERS: &str = ".mcp.json";
+
+/// The maximum size of that file in bytes.
+const MOST_SERVERS: u64 = 1 << 20;
+
+/// The maximum number of entries in one of the folders of skills.
 const MOST_IN_FOLDER: usize = 256;
 /// The maximum size in bytes of all files together.
 const MOST_SKILL_BYTES: u64 = 8 * 1024 * 1024;
@@ -331,14 +340,36 @@ pub struct OfferedSkill {
     pub description: String,
 }
 
-/// Reads the skills into the snapshot. What cannot be used is listed with the reason.
+/// The MCP servers for other programs, as their file was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfferedServers {
+    print: Print,
+    pub text: String,
+}
+
+/// Reads the skills and the MCP servers into the snapshot. What cannot be used is listed with the
+/// reason.
 pub(super) fn scan_offered(project: &OpenFolder, snapshot: &mut Snapshot) {
+    match read_servers(project) {
+        Ok(servers) => snapshot.servers = servers,
+        Err(why) => snapshot.left_out.push(format!("{SERVERS}: {why}")),
+    }
     let mut left = MOST_SKILL_BYTES;
     for at in SKILL_FOLDERS {
         if let Err(why) = scan_folder(project, at, snapshot, &mut left) {
             snapshot.left_out.push(format!("{at}: {why}"));
         }
     }
+}
+
+fn read_servers(project: &OpenFolder) -> Result<Option<OfferedServers>, FileRefused> {
+    let Some(content) = project.file(OsStr::new(SERVERS), MOST_SERVERS)? else {
+        return Ok(None);
+    };
+    Ok(Some(OfferedServers {
+        print: Print::of(&content),
+        text: content.text()?,
+    }))
 }
 
 fn scan_folder(
@@ -387,22 +418,28 @@ fn read(above: &OpenFolder, name: &str, left: &mut u64) -> Result<Option<Offered
 }
 
 impl Snapshot {
-    /// Returns the identities of the skills for other programs that are as the user trusted them.
-    pub(super) fn unchanged(&self, trusted: &BTreeMap<String, Print>) -> BTreeMap<String, Print> {
-        self.offered
-            .iter()
-            .filter(|(file, skill)| trusted.get(*file) == Some(&skill.print))
-            .map(|(file, skill)| (file.clone(), skill.print.clone()))
-            .collect()
+    /// Returns the identities of the files for other programs, by their path below the project's
+    /// folder.
+    pub(super) fn offered_prints(&self) -> BTreeMap<String, Print> {
+        let skills = self.offered.iter();
+        let skills = skills.map(|(file, skill)| (file.clone(), skill.print.clone()));
+        let servers = self.servers.iter();
+        let servers = servers.map(|servers| (SERVERS.to_owned(), servers.print.clone()));
+        skills.chain(servers).collect()
     }
 
-    /// Returns the paths of the skills for other programs that are new or have changed.
+    /// Returns the identities of the files for other programs that are as the user trusted them.
+    pub(super) fn unchanged(&self, trusted: &BTreeMap<String, Print>) -> BTreeMap<String, Print> {
+        let mut prints = self.offered_prints();
+        prints.retain(|file, print| trusted.get(file) == Some(print));
+        prints
+    }
+
+    /// Returns the paths of the files for other programs that are new or have changed.
     pub fn pending(&self, trusted: &BTreeMap<String, Print>) -> Vec<String> {
-        self.offered
-            .iter()
-            .filter(|(file, skill)| trusted.get(*file) != Some(&skill.print))
-            .map(|(file, _)| file.clone())
-            .collect()
+        let mut prints = self.offered_prints();
+        prints.retain(|file, print| trusted.get(file) != Some(print));
+        prints.into_keys().collect()
     }
 }
 
@@ -526,6 +563,52 @@ mod tests {
         assert_eq!(pending, [".claude/skills/new/SKILL.md", plan]);
         assert!(world.ledger().remove(&world.project().folder).unwrap());
         assert_eq!(world.standing().1.len(), 3);
+    }
+
+    #[test]
+    fn servers_have_an_effect_only_as_they_were_trusted() {
+        let world = World::new();
+        world.trust();
+        let of = |admitted: Option<Admitted>| {
+            let admitted = admitted.unwrap();
+            admitted.servers().map(|(_, text)| text.to_owned())
+        };
+        world.write(".mcp.json", "one");
+        let (admitted, pending) = world.standing();
+        assert_eq!((of(admitted), pending), (None, vec![".mcp.json".into()]));
+        world.trust();
+        let (admitted, pending) = world.standing();
+        assert_eq!((of(admitted), pending), (Some("one".into()), vec![]));
+        let of_client = || {
+            let project = world.project();
+            let standing = project.standing(Some(&world.ledger()), ProjectUse::Config);
+            match standing.unwrap() {
+                ProjectStanding::Trusted(admitted) => of(Some(admitted)),
+                ProjectStanding::Nothing => None,
+                other @ (ProjectStanding::Offered(_)
+                | ProjectStanding::Unknown(_)
+                | ProjectStanding::Changed(_)
+                | ProjectStanding::Untrustable(_)) => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(of_client(), Some("one".into()));
+        world.write(".mcp.json", "two");
+        let (admitted, pending) = world.standing();
+        assert_eq!((of(admitted), pending), (None, vec![".mcp.json".into()]));
+        assert_eq!(of_client(), None);
+
+        let file = world.at("repo/.mcp.json");
+        fs::remove_file(&file).unwrap();
+        symlink("/etc/hostname", &file).unwrap();
+        assert!(world.left_out().starts_with(".mcp.json: it is a link"));
+        fs::remove_file(&file).unwrap();
+        world.write(".mcp.json", &" ".repeat((1 << 20) + 1));
+        assert!(world.left_out().starts_with(".mcp.json: it is larger"));
+        for folder in [".agents", ".claude"] {
+            fs::remove_dir_all(world.at("repo").join(folder)).unwrap();
+        }
+        let found = Project::find(&world.at("repo"), None).unwrap();
+        assert!(found.is_some(), "the file alone makes a project");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::{
 use planck_host::regular_file::{EntryKind, FileContent, FileRefused, OpenFolder};
 
 use super::{
-    CONFIG, FOLDER, SKILL_FOLDERS,
+    CONFIG, FOLDER, SERVERS, SKILL_FOLDERS,
     snapshot::{Print, Snapshot, Untrustable, scan_tool},
 };
 
@@ -233,24 +233,33 @@ struct AdmittedInner {
     config: Option<String>,
     has_folders: bool,
     prints: BTreeMap<String, Print>,
-    /// The identities of the skills for other programs, by their path below the folder.
-    skills: BTreeMap<String, Print>,
+    /// The identities of the trusted files for other programs, by their path below the folder.
+    offered: BTreeMap<String, Print>,
+    /// The text of the MCP servers for other programs.
+    servers: Option<String>,
 }
 
 impl Admitted {
     pub(super) fn new(
         folder: &Path,
         snapshot: Snapshot,
-        skills: BTreeMap<String, Print>,
+        offered: BTreeMap<String, Print>,
         has_folders: bool,
     ) -> Self {
-        let Snapshot { config, prints, .. } = snapshot;
+        let Snapshot {
+            config,
+            prints,
+            servers,
+            ..
+        } = snapshot;
+        let servers = servers.filter(|_| offered.contains_key(SERVERS));
         Self(Arc::new(AdmittedInner {
             folder: folder.into(),
             config,
             has_folders,
             prints,
-            skills,
+            offered,
+            servers: servers.map(|servers| servers.text),
         }))
     }
 
@@ -272,6 +281,13 @@ impl Admitted {
         self.0.config.as_deref().map(|text| (file, text))
     }
 
+    /// Returns the path and the text of the project's MCP servers for other programs, or `None` if it
+    /// has none that are trusted. The text is the one that was hashed.
+    pub fn servers(&self) -> Option<(PathBuf, &str)> {
+        let file = self.0.folder.join(SERVERS);
+        self.0.servers.as_deref().map(|text| (file, text))
+    }
+
     /// Fails if a file differs from what was trusted or is not among the trusted files. `name` is
     /// relative to `.planck/`.
     pub(super) fn check(&self, name: &str, content: &FileContent) -> Result<(), AlteredFile> {
@@ -284,7 +300,7 @@ impl Admitted {
     /// Returns the names of the skills for other programs in a folder of
     /// [`SKILL_FOLDERS`](super::SKILL_FOLDERS).
     pub(super) fn offered(&self, folder: &Path) -> Vec<String> {
-        let names = self.0.skills.keys().filter_map(|file| {
+        let names = self.0.offered.keys().filter_map(|file| {
             let below = Path::new(file).strip_prefix(folder).ok()?;
             Some(below.parent()?.to_str()?.to_owned())
         });
@@ -299,7 +315,7 @@ impl Admitted {
         content: &FileContent,
     ) -> Result<(), AlteredFile> {
         let name = file.display().to_string();
-        match self.0.skills.get(&name) {
+        match self.0.offered.get(&name) {
             Some(print) if *print == Print::of(content) => Ok(()),
             Some(_) | None => Err(AlteredFile::Changed {
                 name,

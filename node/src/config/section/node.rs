@@ -13,7 +13,7 @@ use crate::config::{
     ProjectPlace, Secret,
     setting::{
         ConfiguredUrl, HeaderText, KeyChoice, Listen, LogFormat, NamedSettings, Network, Period,
-        Sandbox, ServerSandbox, Size, StoreKind, Synchronous, Unsandboxed,
+        Sandbox, ServerSandbox, ServerVariable, Size, StoreKind, Synchronous, Unsandboxed,
     },
 };
 
@@ -309,9 +309,9 @@ section! {
         headers: NamedSettings<HeaderText> = NamedSettings::default();
         /// The folder in which the program runs, and the only one that it may change in the sandbox.
         dir: PathBuf = ".".into();
-        /// Variables of the node that the program gets in addition to `PATH`, `HOME`, `LANG` and
-        /// `TMPDIR`.
-        env: Vec<String> = Vec::new();
+        /// Variables that the program gets in addition to `PATH`, `HOME`, `LANG` and `TMPDIR`: `NAME`
+        /// passes on one of the node, and `NAME=value` sets one.
+        env: Vec<ServerVariable> = Vec::new();
         /// Whether the program is confined: to its folder and without a network (`on`), to its folder
         /// (`network`), or not at all (`off`). It is never confined if `tools.sandbox` is `off`.
         sandbox: ServerSandbox = ServerSandbox::On;

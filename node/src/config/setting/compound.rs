@@ -12,6 +12,7 @@ use crate::config::{
     values::{Raw, ValueContext},
 };
 use planck_providers::{ModelTable, Proxy, check_authorities};
+use planck_toolbox::is_of_loader;
 
 /// Returns a list as JSON for users, or an empty text if the list is empty.
 fn shown_list<T: Serialize>(list: &[T]) -> String {
@@ -76,6 +77,52 @@ impl Setting for HeaderText {
 
     fn show(&self) -> Option<String> {
         Some("(set)".into())
+    }
+}
+
+/// A variable of an MCP server: one of the node, or one with a value of its own, which is never shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerVariable {
+    pub name: String,
+    pub value: Option<Secret>,
+}
+
+impl ServerVariable {
+    pub fn of(written: &str) -> Self {
+        let (name, value) = match written.split_once('=') {
+            Some((name, value)) => (name, Some(Secret::new(value))),
+            None => (written, None),
+        };
+        Self {
+            name: name.into(),
+            value,
+        }
+    }
+}
+
+impl Setting for ServerVariable {
+    fn kind() -> String {
+        "`NAME` or `NAME=value`".into()
+    }
+
+    fn parse(raw: &Raw, _: &ValueContext) -> Result<Self, InvalidValue> {
+        let written = text(raw).ok_or_else(|| InvalidValue::kind::<Self>(raw))?;
+        let variable = Self::of(written);
+        let name = &variable.name;
+        let what = if name.is_empty() || written.contains('\0') {
+            format!("`{}` names no variable", name.escape_debug())
+        } else if is_of_loader(name) {
+            format!("`{name}` could run code outside of the sandbox")
+        } else {
+            return Ok(variable);
+        };
+        let remedy = "write the name of another variable, or take it out".into();
+        Err(InvalidValue { what, remedy })
+    }
+
+    fn show(&self) -> Option<String> {
+        let value = self.value.as_ref().map_or("", |_| "=(set)");
+        Some(format!("{}{value}", self.name))
     }
 }
 

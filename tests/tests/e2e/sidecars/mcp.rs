@@ -2,6 +2,7 @@
 //! `planck mcp bridge`.
 
 mod hostile;
+mod offered;
 mod own;
 mod questions;
 
