@@ -149,6 +149,26 @@ impl McpServer {
         (server, supervising)
     }
 
+    /// Returns a server that is not started, with the tools that were allowed, or `None` if none were
+    /// allowed yet.
+    ///
+    /// # Errors
+    /// Returns an error if the allowed tools cannot be read.
+    pub fn known(options: &ServerOptions) -> Result<Option<Self>, String> {
+        let Some(pins) = &options.pins else {
+            return Ok(None);
+        };
+        let known = pins.read()?.map(|PinnedTools { version, tools }| {
+            let offer = Offer::of(&version, tools, &options.rules, None);
+            Self {
+                timeout: options.timeout,
+                link: watch::channel(Link::Starting).1,
+                offer: watch::channel(Some(Arc::new(offer))).1,
+            }
+        });
+        Ok(known)
+    }
+
     /// Returns what the server offers, or `None` before it has answered once. The offer of a server
     /// that is away stays.
     pub fn offer(&self) -> Option<Arc<Offer>> {

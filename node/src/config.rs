@@ -31,8 +31,8 @@ pub use section::{
 };
 pub use setting::{
     Choice, ConfiguredUrl, HeaderText, KeyChoice, KeyEntry, LogFormat, NamedSettings, Network,
-    Period, ProjectPlace, Sandbox, ServerSandbox, ServerVariable, Size, StoreKind, Synchronous,
-    Unsandboxed,
+    Period, ProjectPlace, Sandbox, ServerSandbox, ServerScope, ServerVariable, Size, StoreKind,
+    Synchronous, Unsandboxed,
 };
 pub use values::{Problems, ValueOrigin, WrittenKeys, written};
 

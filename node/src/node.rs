@@ -102,10 +102,9 @@ impl Node {
     }
 
     fn keep_mcp_servers(&self) {
-        let (handles, sidecars) = (&self.services.handles, &self.services.sidecars);
         let changed = self.tools_changed();
-        for task in self.mcp.keep_in_use(sidecars, changed, &self.stop) {
-            handles.tasks.spawn(task);
+        for task in self.mcp.keep_in_use(&self.services, changed, &self.stop) {
+            self.services.handles.tasks.spawn(task);
         }
     }
 

@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout};
 
 pub use self::tool::{RemoteTool, call_tool, plain_tools};
 pub use discovery::DefaultTimeouts;
-pub use in_process::InProcessTool;
+pub use in_process::{FindTool, InProcessTool};
 pub use own::OwnSidecar;
 
 use self::{directory::Directory, known::KnownSidecars, own::OwnSidecars};

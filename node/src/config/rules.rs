@@ -8,7 +8,7 @@ use planck_toolbox::toolchain::{TOOLCHAINS, Toolchain};
 use super::{
     Cluster, Config, Provider,
     section::Limits,
-    setting::{Period, Size},
+    setting::{Period, ServerScope, Size},
     values::{KeyPath, Values},
 };
 use crate::{agent::permission, team::template::did_you_mean};
@@ -355,6 +355,13 @@ fn mcp(config: &Config, values: &mut Values) {
                     values.refuse(at("url"), why, "write http://… or https://…");
                 }
             }
+        }
+        if server.url.is_some() && server.per == ServerScope::Session {
+            values.refuse(
+                at("per"),
+                "a server at an address has no process for each session",
+                "write `node`, or start the server with `command`",
+            );
         }
         for (tool, effect) in &server.effects.0 {
             self::effect(at("effects").then(tool), effect, values);

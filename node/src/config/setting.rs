@@ -385,6 +385,13 @@ choices! {
         /// It may do everything that the node's user may do.
         Off = "off",
     }
+    /// What shares a process of an MCP server.
+    ServerScope {
+        /// All agents of the node.
+        Node = "node",
+        /// The agents of one session on the node.
+        Session = "session",
+    }
     /// Whether a model can ask a person to let one command run outside of the sandbox.
     Unsandboxed {
         Off = "off",

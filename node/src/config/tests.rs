@@ -376,6 +376,17 @@ fn unsafe_times_are_refused() {
 }
 
 #[test]
+fn a_server_at_an_address_has_no_process_for_each_session() {
+    let entry = "[mcp.a]\nper = \"session\"\nurl = \"http://a\"\n";
+    let problems = Place::new().with(USER, entry);
+    let problems = problems.problems(&[]);
+    assert!(
+        problems.contains("`mcp.a.per`: a server at an address has no process for each session"),
+        "{problems}"
+    );
+}
+
+#[test]
 fn every_key_has_a_description_and_a_unique_variable() {
     let keys = keys();
     let names: std::collections::BTreeSet<_> =

@@ -1,7 +1,14 @@
 //! The MCP servers of a node. Each is kept in use, and its tools are those of a sidecar that only the
 //! agents of this node call.
 
-use std::{collections::BTreeMap, ffi::OsString, path::Path, sync::Arc};
+mod per_session;
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    path::Path,
+    sync::{Arc, Weak},
+};
 
 use planck_common::{SidecarId, event::ToolEffect};
 use planck_mcp::{
@@ -9,12 +16,16 @@ use planck_mcp::{
     ServerUrl, ToolRules,
 };
 use planck_toolbox::{Launcher, Sandbox, cgroup::Groups, minimal_environment};
-use tokio::task::JoinHandle;
+use tokio::{sync::Semaphore, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
+use self::per_session::{PerSession, SessionServers};
 use super::assemble::{limits, sandbox, sandbox_with};
 use crate::{
-    config::{Config, McpServer as McpSection, Network, ServerSandbox, ServerVariable},
+    config::{
+        Config, McpServer as McpSection, Network, ServerSandbox, ServerScope, ServerVariable,
+    },
+    services::Services,
     sidecar::{InProcessTool, OwnSidecar, Sidecars},
 };
 
@@ -84,11 +95,13 @@ struct ConfiguredServer {
     name: SidecarId,
     options: ServerOptions,
     launcher: Launcher,
+    per_session: Option<PerSession>,
 }
 
 impl McpServers {
     /// Returns the configured servers. `launcher` starts those that are processes.
     pub fn of(config: &Config, launcher: &Launcher, sandboxes: &ServerSandboxes) -> Self {
+        let places = Arc::new(Semaphore::new(per_session::MOST));
         let servers = config.mcp.0.iter().filter_map(|(name, section)| {
             // The names were checked when the configuration was read.
             let name = SidecarId::parse(name).ok()?;
@@ -97,6 +110,11 @@ impl McpServers {
                 name,
                 options,
                 launcher: launcher.clone(),
+                per_session: (section.per == ServerScope::Session).then(|| PerSession {
+                    dir: section.dir.clone(),
+                    stay: section.stay.0,
+                    places: places.clone(),
+                }),
             })
         });
         Self(servers.collect())
@@ -146,43 +164,84 @@ impl McpServers {
 
     /// Returns the tasks that keep the servers in use until `stop` is cancelled. Each calls `changed`
     /// when the tools of its server have changed.
-    pub fn keep_in_use<C: Fn() + Clone + Send + 'static>(
+    pub fn keep_in_use<C: Fn() + Clone + Send + Sync + 'static>(
         &self,
-        sidecars: &Sidecars,
+        services: &Arc<Services>,
         changed: C,
         stop: &CancellationToken,
     ) -> Vec<impl Future<Output = ()> + Send + use<C>> {
         let task = |server: &ConfiguredServer| {
-            server
-                .clone()
-                .keep_in_use(sidecars.clone(), changed.clone(), stop.clone())
+            server.clone().keep_in_use(
+                Arc::downgrade(services),
+                services.sidecars.clone(),
+                changed.clone(),
+                stop.clone(),
+            )
         };
         self.0.iter().map(task).collect()
     }
 }
 
 impl ConfiguredServer {
-    async fn keep_in_use(self, sidecars: Sidecars, changed: impl Fn(), stop: CancellationToken) {
-        let Self {
-            name,
-            options,
-            launcher,
-        } = self;
-        let (mut server, supervising) =
-            McpServer::start(options, launcher, report(&name), stop.clone());
-        loop {
-            if let Some(sidecar) = state(&server)
-                && sidecars.set_own(name.clone(), sidecar)
+    async fn keep_in_use(
+        self,
+        services: Weak<Services>,
+        sidecars: Sidecars,
+        changed: impl Fn() + Sync,
+        stop: CancellationToken,
+    ) {
+        let per_session = self.per_session.clone();
+        let sessions = per_session.map(|per_session| {
+            SessionServers::new(self.clone(), per_session, services, stop.clone())
+        });
+        let show = |server: &McpServer| {
+            if let Some(sidecar) = state(server, sessions.as_ref())
+                && sidecars.set_own(self.name.clone(), sidecar)
             {
                 changed();
+            }
+        };
+        let Some(sessions) = &sessions else {
+            self.keep(show, |_| false, &stop).await;
+            return;
+        };
+        // If the allowed tools cannot be read, the start tells why.
+        let known = McpServer::known(&self.options).ok().flatten();
+        let first = match known {
+            Some(server) => server,
+            None => self.keep(show, McpServer::is_up, &stop).await,
+        };
+        sessions.show(&first, show).await;
+    }
+
+    /// Keeps a process or connection in use until `stop` is cancelled or `is_enough` holds.
+    async fn keep(
+        &self,
+        show: impl Fn(&McpServer),
+        is_enough: impl Fn(&McpServer) -> bool,
+        stop: &CancellationToken,
+    ) -> McpServer {
+        let (stop, launcher) = (stop.child_token(), self.launcher.clone());
+        let (mut server, supervising) = McpServer::start(
+            self.options.clone(),
+            launcher,
+            report(&self.name),
+            stop.clone(),
+        );
+        loop {
+            show(&server);
+            if is_enough(&server) {
+                stop.cancel();
             }
             if !server.changed().await {
                 break;
             }
         }
         if let Err(panic) = supervising.await {
+            let name = &self.name;
             tracing::error!(server = %name, %panic, "an MCP server is not kept in use any more");
         }
+        server
     }
 }
 
@@ -192,7 +251,8 @@ fn report(name: &SidecarId) -> Report {
 }
 
 /// Returns what a server offers now, or `None` if this is not known while it is being started.
-fn state(server: &McpServer) -> Option<OwnSidecar> {
+/// `sessions` has the processes that take the calls, unless it is the server itself.
+fn state(server: &McpServer, sessions: Option<&SessionServers>) -> Option<OwnSidecar> {
     let Some(offer) = server.offer() else {
         return server.away().map(|why| OwnSidecar {
             is_settled: server.unusable().is_some(),
@@ -203,12 +263,13 @@ fn state(server: &McpServer) -> Option<OwnSidecar> {
     let tools = server.tools(&offer);
     let tools = tools.into_iter().filter_map(|tool| {
         let tool = InProcessTool::new(tool);
-        tool.inspect_err(|why| tracing::warn!("{why}")).ok()
+        let tool = tool.inspect_err(|why| tracing::warn!("{why}")).ok()?;
+        Some(tool.found_by(sessions.map(SessionServers::finder)))
     });
     Some(OwnSidecar {
         version: offer.version.clone(),
         tools: tools.collect(),
-        is_running: server.is_up(),
+        is_running: sessions.map_or_else(|| server.is_up(), SessionServers::are_running),
         is_settled: true,
         problem: server.away().or_else(|| problem(&offer.left_out)),
     })

@@ -7,6 +7,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use planck_common::SidecarId;
 use planck_sidecar::local::{LocalCall, LocalEnd, LocalTool};
 use planck_telemetry::metrics;
@@ -15,11 +16,20 @@ use serde_json::value::RawValue;
 
 use crate::model::ToolSpec;
 
+/// Finds the tool of this name that a call is for.
+pub type FindTool = Arc<
+    dyn Fn(String, &Invocation) -> BoxFuture<'static, Result<planck_sidecar::Tool, String>>
+        + Send
+        + Sync,
+>;
+
 /// A tool of this process, as an entry in the node's catalogue.
 #[derive(Clone)]
 pub struct InProcessTool {
     spec: ToolSpec,
     tool: Arc<LocalTool>,
+    /// Set if each session has a tool of its own.
+    find: Option<FindTool>,
 }
 
 impl InProcessTool {
@@ -42,7 +52,13 @@ impl InProcessTool {
         Ok(Self {
             spec,
             tool: Arc::new(tool),
+            find: None,
         })
+    }
+
+    /// Returns an entry whose calls run the tool that `find` returns.
+    pub fn found_by(self, find: Option<FindTool>) -> Self {
+        Self { find, ..self }
     }
 
     /// Returns the tool under another name, as one of a sidecar.
@@ -54,6 +70,18 @@ impl InProcessTool {
                 ..self.spec.clone()
             },
             tool: Arc::clone(&self.tool),
+            find: self.find.clone(),
+        }
+    }
+
+    async fn tool(&self, call: &Invocation) -> Result<Arc<LocalTool>, String> {
+        let Some(find) = &self.find else {
+            return Ok(Arc::clone(&self.tool));
+        };
+        let found = find(self.tool.name().to_owned(), call);
+        match call.cancel.run_until_cancelled(found).await {
+            Some(tool) => Ok(Arc::new(LocalTool::new(tool?))),
+            None => Err("cancelled before the MCP server had started".into()),
         }
     }
 }
@@ -72,6 +100,7 @@ impl Tool for InProcessTool {
     async fn run(&self, call: Invocation) -> ToolOutcome {
         let report = Arc::clone(&call.progress);
         let cancel = call.cancel.clone();
+        let tool = self.tool(&call).await;
         let call = LocalCall {
             call_id: call.call_id,
             agent_id: call.agent_id,
@@ -83,10 +112,15 @@ impl Tool for InProcessTool {
             cancel: call.cancel,
         };
         let since = Instant::now();
-        let result = self.tool.run(call, |message, percent| {
-            report(CallProgress { message, percent })
-        });
-        let result = result.await;
+        let result = match tool {
+            Ok(tool) => {
+                let run = tool.run(call, |message, percent| {
+                    report(CallProgress { message, percent })
+                });
+                run.await
+            }
+            Err(why) => Err(why),
+        };
         if let Some(sidecar) = &self.spec.sidecar {
             metrics::meters().sidecar_called(sidecar, result.is_err(), since.elapsed());
         }

@@ -13,7 +13,8 @@ use crate::config::{
     ProjectPlace, Secret,
     setting::{
         ConfiguredUrl, HeaderText, KeyChoice, Listen, LogFormat, NamedSettings, Network, Period,
-        Sandbox, ServerSandbox, ServerVariable, Size, StoreKind, Synchronous, Unsandboxed,
+        Sandbox, ServerSandbox, ServerScope, ServerVariable, Size, StoreKind, Synchronous,
+        Unsandboxed,
     },
 };
 
@@ -315,6 +316,11 @@ section! {
         /// Whether the program is confined: to its folder and without a network (`on`), to its folder
         /// (`network`), or not at all (`off`). It is never confined if `tools.sandbox` is `off`.
         sandbox: ServerSandbox = ServerSandbox::On;
+        /// Whether all agents of the node share a process (`node`), or each session has one of its own
+        /// (`session`), which starts at its first call. `dir` is then relative to the session's folder.
+        per: ServerScope = ServerScope::Node;
+        /// How long a session's process stays while no agent of the session works.
+        stay: Period = Period::seconds(300);
         /// The tools of the server that agents can have, by the server's names. Unset: all of them.
         allow: Option<Vec<String>> = None;
         /// The tools of the server that agents cannot have.

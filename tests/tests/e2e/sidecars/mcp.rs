@@ -5,6 +5,7 @@ mod hostile;
 mod offered;
 mod own;
 mod questions;
+mod sessions;
 
 use std::{
     fs::{self, File},
