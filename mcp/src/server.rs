@@ -186,6 +186,11 @@ impl McpServer {
         matches!(*self.link.borrow(), Link::Up(_))
     }
 
+    /// Returns whether a call waits for its answer, or for that of a person.
+    pub fn is_busy(&self) -> bool {
+        matches!(&*self.link.borrow(), Link::Up(server) if server.is_busy())
+    }
+
     /// Returns why the server takes no calls, or `None` if it does or is being started.
     pub fn away(&self) -> Option<String> {
         match &*self.link.borrow() {

@@ -218,9 +218,23 @@ async fn thousand_calls_at_once_are_answered() {
         let client = served.client(number % 2, if number % 3 == 0 { OLD } else { NEW });
         async move {
             let arguments = json!({"session": session, "wait_seconds": 1});
-            client.work("status", arguments).await["state"].clone()
+            client.call("status", arguments).await
         }
     });
-    let states = join_all(calls).await;
-    assert!(states.iter().all(|state| state == "working"), "{states:?}");
+    let results = join_all(calls).await;
+    // A node that answers as many requests as it can refuses further ones, and says so.
+    let (refused, shown): (Vec<_>, Vec<_>) =
+        results.iter().partition(|result| result["isError"] == true);
+    let says = |result: &&Value| result["content"][0]["text"].as_str().unwrap().to_owned();
+    for why in refused.iter().map(says) {
+        assert!(why.contains("try again in a second"), "{why}");
+    }
+    let is_working = |result: &&Value| result["structuredContent"]["state"] == "working";
+    assert!(
+        shown.len() >= 256 && shown.iter().all(is_working),
+        "{shown:?}"
+    );
+    client
+        .work("status", json!({"session": session, "wait_seconds": 0}))
+        .await;
 }

@@ -193,7 +193,9 @@ impl SessionServers {
         };
         let host = &services.handles.host;
         let agents = host.agents(Some(session));
-        if !agents.iter().all(|agent| host.is_parked(agent)) {
+        // An agent whose call asks a person is parked, and the call is lost with its server.
+        let asks = || running.get(session).is_some_and(McpServer::is_busy);
+        if !agents.iter().all(|agent| host.is_parked(agent)) || !agents.is_empty() && asks() {
             *rests_since = None;
             return false;
         }

@@ -181,7 +181,7 @@ async fn the_request_to_a_sidecar_follows_the_protocol() {
         ("done", false)
     );
     let expected = json!({"v": 1, "call_id": "ca", "tool": "t", "args": {"a": 1}, "agent_id": "ag", "session_id": "se",
-        "team_id": "te", "epoch": 3, "deadline_ms": 70});
+        "team_id": "te", "epoch": 3, "deadline_ms": 70, "may_ask": true});
     assert_eq!(ran.asked, [expected]);
     assert!(ran.published.is_empty());
 }
