@@ -5,6 +5,8 @@
 #[path = "../../cli/src/allocator.rs"]
 mod allocator;
 mod bare;
+mod calls;
+mod mcp;
 mod measure;
 mod model;
 mod nats;
@@ -25,6 +27,7 @@ use std::{
 use clap::{Parser, Subcommand};
 
 use self::{
+    mcp::{EchoServer, McpBench, NatsEcho},
     measure::{Contender, load},
     model::ModelServer,
     nats::NatsServer,
@@ -72,6 +75,13 @@ struct BenchArgs {
 #[derive(Debug, Subcommand)]
 enum BenchRole {
     Sidecar(SidecarBench),
+    Mcp(McpBench),
+    /// A server that speaks MCP
+    #[command(hide = true)]
+    McpServer(EchoServer),
+    /// A program that answers requests over NATS
+    #[command(hide = true)]
+    NatsEcho(NatsEcho),
     /// The model server
     #[command(hide = true)]
     Model(model::Serve),
@@ -109,6 +119,9 @@ impl BenchArgs {
     async fn perform(self) -> anyhow::Result<()> {
         match self.role {
             Some(BenchRole::Sidecar(sidecar)) => Box::pin(sidecar.perform()).await,
+            Some(BenchRole::Mcp(mcp)) => Box::pin(mcp.perform()).await,
+            Some(BenchRole::McpServer(server)) => Box::pin(server.perform()).await,
+            Some(BenchRole::NatsEcho(echo)) => Box::pin(echo.perform()).await,
             Some(BenchRole::Model(serve)) => serve.perform().await,
             Some(BenchRole::Once(once)) => Box::pin(once.perform()).await,
             None => self.measure().await,

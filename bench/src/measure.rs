@@ -178,10 +178,16 @@ pub fn cpu_of(pid: u32) -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
-/// Returns a field of `/proc/self/status` in KiB, or 0 if it cannot be read. The fields are `VmHWM`
-/// (peak memory), `VmRSS` (current memory) and `RssAnon` (current memory without mapped files).
+/// Returns a field of the status of this process in KiB, or 0 if it cannot be read. The fields are
+/// `VmHWM` (peak memory), `VmRSS` (current memory) and `RssAnon` (current memory without mapped
+/// files).
 pub fn memory_kib(field: &str) -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    memory_kib_of(std::process::id(), field)
+}
+
+/// Returns a field of the status of a process in KiB.
+pub fn memory_kib_of(pid: u32, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));

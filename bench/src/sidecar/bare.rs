@@ -11,12 +11,14 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use async_nats::Client;
+use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use planck_common::subject;
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::{CalledTool, ToolCaller};
+use super::CalledTool;
+use crate::calls::ToolCaller;
 
 /// How long to wait for the statistics of each instance.
 const QUIET: Duration = Duration::from_secs(1);
@@ -99,6 +101,7 @@ pub struct BareCaller {
     rest: String,
 }
 
+#[async_trait]
 impl ToolCaller for BareCaller {
     async fn call(&mut self) -> Result<()> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);

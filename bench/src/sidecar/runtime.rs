@@ -4,6 +4,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
+use async_trait::async_trait;
 use planck_common::{AgentId, CallId, SessionId, TeamId};
 use serde_json::value::RawValue;
 use tokio::{
@@ -12,7 +13,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{CalledTool, ToolCaller};
+use super::CalledTool;
+use crate::calls::ToolCaller;
 use planck_bus::{Bus, NatsBus, NatsOptions};
 use planck_node::sidecar::{SidecarSettings, Sidecars};
 use planck_toolbox::{CallProgress, Invocation, Runner, ToolCatalogue, Toolbox};
@@ -84,6 +86,7 @@ pub struct BenchAgent {
     runner: Runner,
 }
 
+#[async_trait]
 impl ToolCaller for BenchAgent {
     async fn call(&mut self) -> Result<()> {
         let call = Invocation {

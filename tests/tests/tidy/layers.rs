@@ -5,11 +5,11 @@ use crate::source::Source;
 
 /// The libraries that are restricted, each with the folders that may name it.
 const LIBRARIES: &[(&str, &[&str])] = &[
-    // The benchmark compares calls through the runtime with bare requests.
+    // The benchmark compares calls through the runtime with bare requests and a bare client.
     ("async_nats", &["bus/", "bench/", "sidecar-sdk/", "tests/"]),
     ("sqlx", &["store/src", "tests/", "migrations/"]),
     ("axum", &["http/", "scripted-model/"]),
-    ("rmcp", &["http/", "mcp/"]),
+    ("rmcp", &["bench/", "http/", "mcp/"]),
 ];
 
 /// The modules of the node that are restricted, and the crate of the cluster, each with what it must
