@@ -135,7 +135,9 @@ impl ServerHandler for McpServer {
         let tool = ToolName::find(&request.name);
         let tool = tool.map_err(|why| ErrorData::invalid_params(why, None))?;
         let given = request.arguments.unwrap_or_default();
-        let has_tasks = context.client_capabilities();
+        // Only a request says that its client has tasks. A client of `initialize` would take a task
+        // for a result without content.
+        let has_tasks = context.meta.client_capabilities();
         let has_tasks = has_tasks.is_some_and(|client| client.supports_tasks());
         let performed = async {
             let (mut call, _place) = self.call(&context)?;
