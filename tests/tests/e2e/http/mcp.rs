@@ -1,13 +1,14 @@
 //! Teams as tools of MCP clients: the SDKs of the MCP project at fronts of a cluster and at
 //! `planck mcp serve`.
 
-use std::{fs, process::Stdio, time::Duration};
+use std::{fs, path::Path, process::Stdio, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use planck_scripted_model::{Pace, Reply, Script, When};
 use planck_tests::{
     front::Front,
-    sdk::Sdk,
+    machine::run,
+    sdk::{Sdk, is_there, node_in},
     world::{Backend, World},
 };
 use serde_json::{Value, json};
@@ -176,6 +177,71 @@ async fn work_of_a_killed_node_is_found_finished_on_another_one() -> Result<()> 
         assert_eq!(prompts.count(), 1);
     }
     ensure!(replies(&world, "Tell a story.").await?.len() >= 2);
+    world.check_model()
+}
+
+/// The inspector is a program that starts a client for each request: of a front, and of `planck mcp
+/// serve`. It fails at a schema of a tool that other clients cannot use.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the inspector of the MCP project: make test-all"]
+async fn inspector_uses_teams_as_tools() -> Result<()> {
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools");
+    let package = "mcp-inspector/node_modules/@modelcontextprotocol/inspector";
+    let inspector = tools.join(package).join("clients/launcher/build/index.js");
+    // It needs the newer Node.js too.
+    let modules = tools.join("mcp-conformance/node_modules");
+    if !is_there(&inspector) || !is_there(&modules) {
+        return Ok(());
+    }
+    let script = Script::new().rule(When::any().user("Say hello."), Reply::text("Hello."));
+    let world = World::start(Backend::Sqlite, script).await?;
+    let (mut served, program) = planck(&world)?;
+    served.env_remove("NATS_URL");
+    // The servers that it starts get these variables and no others.
+    let environment = served.as_std().get_envs();
+    let environment: Vec<String> = environment
+        .filter_map(|(name, value)| Some((name.to_str()?, value?.to_str()?)))
+        .flat_map(|(name, value)| ["-e".into(), format!("{name}={value}")])
+        .collect();
+    let front = Front::start(served, world.folder(), &[]).await?;
+    let key = format!("Authorization: Bearer {}", front.key());
+    let url = format!("{}/mcp", front.url());
+    let at_front = ["--server-url", &url, "--header", &key];
+    for target in [&at_front[..], &[&program, "mcp", "serve"]] {
+        for era in ["legacy", "modern"] {
+            let inspect = async |request: &[&str]| {
+                let mut command = Command::new(node_in(&modules));
+                command
+                    .arg(&inspector)
+                    .arg("--cli")
+                    .args(target)
+                    .args(&environment)
+                    .args(["--protocol-era", era, "--format", "json", "--method"])
+                    .args(request)
+                    .env("HOME", world.folder())
+                    .current_dir(world.dir())
+                    .kill_on_drop(true);
+                let ran = run(command).await?;
+                ensure!(ran.code == 0, "{target:?} {era} {request:?}: {ran:?}");
+                let said: Value = serde_json::from_str(&ran.out)?;
+                Ok(said["result"].clone())
+            };
+            let listed = inspect(&["tools/list", "--strict"]).await?;
+            let listed = listed["tools"].as_array().map(Vec::len);
+            assert_eq!(listed, Some(7));
+            let teams = inspect(&["tools/call", "--tool-name", "list_teams"]).await?;
+            let teams = teams["structuredContent"]["teams"].to_string();
+            ensure!(teams.contains("painter"), "{teams}");
+            let arguments = r#"{"prompt": "Say hello."}"#;
+            let run_team = ["tools/call", "--tool-name", "run_team"];
+            let work = [&run_team[..], &["--tool-args-json", arguments]].concat();
+            let work = inspect(&work).await?["structuredContent"].clone();
+            assert_eq!(
+                (&work["state"], &work["answer"]),
+                (&json!("completed"), &json!("Hello."))
+            );
+        }
+    }
     world.check_model()
 }
 
