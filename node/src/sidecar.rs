@@ -105,9 +105,10 @@ impl Sidecars {
     /// Sets what a sidecar of the node itself offers. It hides sidecars of the same name that are
     /// found over NATS. Returns whether the offered tools have changed.
     pub fn set_own(&self, name: SidecarId, sidecar: OwnSidecar) -> bool {
-        self.0.own.set(name, sidecar);
+        let is_settled = sidecar.is_settled;
+        self.0.own.set(name.clone(), sidecar);
         let is_new = self.show();
-        self.0.own.tell();
+        self.0.own.tell(&name, is_settled);
         is_new
     }
 
@@ -128,6 +129,8 @@ impl Sidecars {
     /// Updates the catalogue with the current offers, and logs new warnings. Returns whether the
     /// offers have changed.
     fn show(&self) -> bool {
+        // The offers are read under the lock, so that older ones do not replace newer ones.
+        let mut shown = lock(&self.0.shown);
         let (mut offers, faults) = {
             let directory = self.directory();
             (directory.offers(), directory.faults().collect::<Vec<_>>())
@@ -138,7 +141,6 @@ impl Sidecars {
             .iter()
             .map(|(name, own)| (name.clone(), own.offers(name, prefix)));
         offers.extend(of_own);
-        let mut shown = lock(&self.0.shown);
         let is_new = shown.offers != offers;
         let mut warnings = faults;
         if is_new {

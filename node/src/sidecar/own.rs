@@ -80,17 +80,26 @@ impl OwnSidecars {
         Self(watch::Sender::new(starting.collect()))
     }
 
-    /// Sets what a sidecar offers. [`Self::tell`] tells those that wait for it, once the catalogue has
-    /// its tools.
+    /// Sets what a sidecar offers. Those that wait for it are told by [`Self::tell`] once the
+    /// catalogue has its tools, so until then it is no more settled than before.
     pub fn set(&self, name: SidecarId, sidecar: OwnSidecar) {
         self.0.send_if_modified(|all| {
+            let is_settled = all.get(&name).is_some_and(|former| former.is_settled);
+            let sidecar = OwnSidecar {
+                is_settled,
+                ..sidecar
+            };
             all.insert(name, sidecar);
             false
         });
     }
 
-    pub fn tell(&self) {
-        self.0.send_modify(|_| ());
+    pub fn tell(&self, name: &SidecarId, is_settled: bool) {
+        self.0.send_modify(|all| {
+            if let Some(sidecar) = all.get_mut(name) {
+                sidecar.is_settled = is_settled;
+            }
+        });
     }
 
     pub fn all(&self) -> BTreeMap<SidecarId, OwnSidecar> {
@@ -102,5 +111,30 @@ impl OwnSidecars {
         let mut all = self.0.subscribe();
         let is_settled = |own: &OwnSidecar| own.is_settled;
         let _ended = all.wait_for(|all| all.values().all(is_settled)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_sidecar_is_settled_only_when_the_catalogue_has_its_tools() {
+        let names = ["one", "two"].map(|name| SidecarId::parse(name).unwrap());
+        let all = OwnSidecars::new(names.clone());
+        for name in &names {
+            let sidecar = OwnSidecar {
+                is_settled: true,
+                ..OwnSidecar::starting()
+            };
+            all.set(name.clone(), sidecar);
+        }
+        let [one, two] = &names;
+        all.tell(one, true);
+        assert!(all.all_settled().now_or_never().is_none());
+        all.tell(two, true);
+        assert!(all.all_settled().now_or_never().is_some());
     }
 }
