@@ -17,11 +17,10 @@ use rmcp::{
     service::{PeerRequestOptions, RequestHandle, RoleClient, ServiceError},
 };
 use tokio::{
+    runtime::Handle,
     sync::{Notify, mpsc, oneshot},
-    task::JoinHandle,
     time::sleep,
 };
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     call::CalledTool,
@@ -111,20 +110,21 @@ impl Drop for OpenCall {
     }
 }
 
-/// A call that the server has not answered. The server is told to cancel the call when this value is
-/// dropped.
+/// A call that the server has not answered. If this value is dropped before there is an answer, the
+/// server is told to cancel the call.
 #[derive(Debug)]
 pub struct PendingCall {
-    answered: JoinHandle<Result<ServerResult, ServiceError>>,
+    /// Absent when there is an answer.
+    request: Option<RequestHandle<RoleClient>>,
     open: OpenCall,
     route: ProgressRoute,
-    _dropped: DropGuard,
+    look_again: Arc<Notify>,
 }
 
 /// How far a call has come.
 pub enum PendingEnd {
     Answered(Result<Box<ServerResult>, ServiceError>),
-    Asks(PendingCall, HeldQuestion),
+    Asks(Box<PendingCall>, HeldQuestion),
 }
 
 impl PendingCall {
@@ -135,7 +135,7 @@ impl PendingCall {
         context: &Context,
         args: JsonObject,
         inputs: Inputs,
-    ) -> Result<Self, ServiceError> {
+    ) -> Result<Box<Self>, ServiceError> {
         let mut params = CallToolRequestParams::new(tool.server_name.clone()).with_arguments(args);
         let (responses, state) = inputs.into_parts();
         params.input_responses = (!responses.is_empty()).then_some(responses);
@@ -143,32 +143,26 @@ impl PendingCall {
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         let open = server.calls.open();
         let options = PeerRequestOptions::no_options();
-        let handle = server
+        let request = server
             .peer
             .send_cancellable_request(request, options)
             .await?;
-        let token = handle.progress_token.clone();
-        let route = server.progress.add(token, context.clone());
-        let unwanted = CancellationToken::new();
-        let dropped = unwanted.clone().drop_guard();
-        // The task outlives this value by the time that it takes to send the cancellation.
-        let answered = tokio::spawn(answer(handle, unwanted, server.look_again.clone()));
-        Ok(Self {
-            answered,
+        let token = request.progress_token.clone();
+        Ok(Box::new(Self {
+            route: server.progress.add(token, context.clone()),
+            request: Some(request),
             open,
-            route,
-            _dropped: dropped,
-        })
+            look_again: server.look_again.clone(),
+        }))
     }
 
     /// Waits until the server answers, or asks something that a person can answer.
-    pub async fn ended(mut self, context: &Context) -> PendingEnd {
+    pub async fn ended(mut self: Box<Self>, context: &Context) -> PendingEnd {
         loop {
             let question = tokio::select! {
                 biased;
-                answered = &mut self.answered => {
-                    let answered = answered.unwrap_or(Err(ServiceError::TransportClosed));
-                    return PendingEnd::Answered(answered.map(Box::new));
+                answer = answer(&mut self.request) => {
+                    return PendingEnd::Answered(answer.map(Box::new));
                 }
                 Some(question) = self.open.asked.recv() => question,
             };
@@ -181,20 +175,26 @@ impl PendingCall {
     }
 }
 
+/// Waits for the answer to a request, and forgets the request when it has come.
 async fn answer(
-    mut handle: RequestHandle<RoleClient>,
-    unwanted: CancellationToken,
-    look_again: Arc<Notify>,
+    request: &mut Option<RequestHandle<RoleClient>>,
 ) -> Result<ServerResult, ServiceError> {
-    tokio::select! {
-        answer = &mut handle.rx => answer.unwrap_or(Err(ServiceError::TransportClosed)),
-        () = unwanted.cancelled() => {
-            // The call may have passed its deadline because the server hangs.
-            look_again.notify_one();
-            let reason = "the answer is no longer wanted".to_owned();
-            handle.cancel(Some(reason.clone())).await?;
-            Err(ServiceError::Cancelled { reason: Some(reason) })
-        }
+    let answer = match request {
+        Some(request) => (&mut request.rx).await.ok(),
+        None => None,
+    };
+    *request = None;
+    answer.unwrap_or(Err(ServiceError::TransportClosed))
+}
+
+impl Drop for PendingCall {
+    fn drop(&mut self) {
+        let (Some(request), Ok(runtime)) = (self.request.take(), Handle::try_current()) else {
+            return;
+        };
+        // The call may have passed its deadline because the server hangs.
+        self.look_again.notify_one();
+        runtime.spawn(request.cancel(Some("the answer is no longer wanted".into())));
     }
 }
 
@@ -204,7 +204,7 @@ pub struct HeldCalls(Arc<Mutex<HashMap<CallId, HeldCall>>>);
 
 #[derive(Debug)]
 struct HeldCall {
-    call: PendingCall,
+    call: Box<PendingCall>,
     answer: oneshot::Sender<ElicitResult>,
 }
 
@@ -216,7 +216,7 @@ impl HeldCalls {
     pub fn hold(
         &self,
         context: &Context,
-        call: PendingCall,
+        call: Box<PendingCall>,
         question: HeldQuestion,
     ) -> Result<Asked, String> {
         let HeldQuestion { form, answer } = question;
@@ -246,7 +246,7 @@ impl HeldCalls {
 
     /// Gives the server the answer to its question, and returns the call, whose progress goes to
     /// `context` from now on. Returns `None` if the call is not kept any more.
-    pub fn answer(&self, context: &Context, answer: ElicitResult) -> Option<PendingCall> {
+    pub fn answer(&self, context: &Context, answer: ElicitResult) -> Option<Box<PendingCall>> {
         let held = lock(&self.0).remove(context.call_id())?;
         held.call.route.lead_to(context.clone());
         held.call.open.set_held(false);

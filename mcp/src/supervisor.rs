@@ -68,6 +68,17 @@ pub struct News {
     pub offer: watch::Sender<Option<Arc<Offer>>>,
 }
 
+impl News {
+    /// Publishes that the server is being started, which it is from the beginning.
+    fn is_starting(&self) {
+        self.link.send_if_modified(|link| {
+            let was_away = !matches!(link, Link::Starting);
+            *link = Link::Starting;
+            was_away
+        });
+    }
+}
+
 impl Supervisor {
     /// Keeps the server in use until `stop` is cancelled.
     pub async fn run(self, news: News, stop: CancellationToken) {
@@ -75,7 +86,7 @@ impl Supervisor {
         let (mut pause, mut failed_starts) = (FIRST_PAUSE, 0);
         loop {
             let began = Instant::now();
-            news.link.send_replace(Link::Starting);
+            news.is_starting();
             let why = tokio::select! {
                 started = self.start() => match started {
                     Ok(server) => {

@@ -82,6 +82,7 @@ impl ToolCaller for LocalCaller {
             team_id: TeamId::parse("bench").context("a malformed id")?,
             epoch: 1,
             args: self.args.clone(),
+            answer: None,
             cancel: CancellationToken::new(),
         };
         let said = self.tool.run(call, |_, _| ()).await;
