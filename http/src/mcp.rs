@@ -3,6 +3,8 @@
 
 mod arguments;
 mod call;
+#[cfg(test)]
+mod fixture;
 mod progress;
 mod server;
 mod tasks;
@@ -21,6 +23,7 @@ use axum::{
 use bytes::Bytes;
 use planck_common::json_text;
 use rmcp::{
+    ServerHandler,
     service::{ServerInitializeError, serve_server_with_ct},
     transport::{
         StreamableHttpServerConfig, StreamableHttpService, async_rw::AsyncRwTransport,
@@ -88,16 +91,22 @@ impl RouteArgument for McpRequest {
 }
 
 async fn message(State(front): State<Arc<Front>>, request: McpRequest) -> Response {
-    let McpRequest(parts, bytes) = request;
+    answer(move || McpServer::of_request(Arc::clone(&front)), request).await
+}
+
+/// Answers a request with the handler that `handler` creates for it.
+async fn answer<H: ServerHandler>(
+    handler: impl Fn() -> H + Send + Sync + 'static,
+    McpRequest(parts, bytes): McpRequest,
+) -> Response {
     // The guard of the front has checked host and origin.
     let config = StreamableHttpServerConfig::default()
         .disable_allowed_hosts()
         .disable_allowed_origins()
         .with_legacy_session_mode(false)
         .with_max_request_body_bytes(body::BODY);
-    let handler = move || Ok(McpServer::of_request(Arc::clone(&front)));
-    let service =
-        StreamableHttpService::new(handler, Arc::<NeverSessionManager>::default(), config);
+    let sessions = Arc::<NeverSessionManager>::default();
+    let service = StreamableHttpService::new(move || Ok(handler()), sessions, config);
     let request = Request::from_parts(parts, Body::from(bytes.clone()));
     let answer = service.handle(request).await;
     match answer.status() {

@@ -1,5 +1,5 @@
 //! The SDKs of ready-made clients as processes: the AI SDK's, OpenAI's and those of the MCP project,
-//! which `tools/install` fetches.
+//! and its conformance suite. `tools/install` fetches them.
 
 use std::{
     env,
@@ -84,6 +84,52 @@ pub fn is_there(path: &Path) -> bool {
         );
     }
     is_there
+}
+
+/// Lets the conformance suite of MCP judge a server by both revisions of the protocol. What is not passed, and
+/// why, is in the list `{known}-{revision}.yaml` of each revision. The suite also fails if something of the
+/// list is passed.
+pub async fn judge_mcp_server(url: &str, known: &str) -> Result<()> {
+    let modules = root().join(".tools/mcp-conformance/node_modules");
+    let suite = modules.join("@modelcontextprotocol/conformance/dist/index.js");
+    if !is_there(&suite) {
+        return Ok(());
+    }
+    for revision in ["2025-11-25", "2026-07-28"] {
+        let results = tempfile::tempdir()?;
+        let known = format!("tests/judges/mcp-conformance/{known}-{revision}.yaml");
+        let known = root().join(known);
+        let mut command = Command::new(node_in(&modules));
+        command
+            .arg(&suite)
+            .args(["server", "--url", url, "--requirements", revision])
+            .arg("--expected-failures")
+            .arg(&known)
+            .arg("--output-dir")
+            .arg(results.path())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let said = timeout(PATIENCE, command.output()).await;
+        let said = said.context("the suite does not finish")??;
+        let out = String::from_utf8_lossy(&said.stdout);
+        let (_, summary) = out.split_once("=== SUMMARY").unwrap_or_default();
+        // The suite excuses what the revision does not require, such as tasks.
+        let known = fs::read_to_string(known)?;
+        let mut failed = summary.lines().filter_map(|line| line.strip_prefix("✗ "));
+        let is_known = |line: &str| {
+            let (name, _) = line.split_once(": ").unwrap_or((line, ""));
+            known.lines().any(|line| {
+                let known = line.trim_start().strip_prefix("- ");
+                known.is_some_and(|known| known.split(':').next() == Some(name))
+            })
+        };
+        if !said.status.success() || !failed.all(is_known) || summary.is_empty() {
+            let errors = String::from_utf8_lossy(&said.stderr);
+            bail!("{revision}: {summary}{errors}");
+        }
+        println!("{revision}: {summary}");
+    }
+    Ok(())
 }
 
 impl Sdk {

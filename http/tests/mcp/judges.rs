@@ -6,7 +6,7 @@ use std::{
     process::Stdio,
 };
 
-use planck_tests::sdk::{is_there, node_in};
+use planck_tests::sdk::{is_there, judge_mcp_server};
 use tokio::{net::TcpListener, process::Command};
 use tokio_util::sync::CancellationToken;
 
@@ -103,44 +103,16 @@ async fn sdk_for_typescript_uses_teams_as_tools() {
     }
 }
 
-/// What is not passed, and why, is in a list for each revision. The suite also fails if something of the
-/// list is passed.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the conformance suite of MCP: make test-all"]
 async fn front_passes_the_conformance_suite() {
-    let modules = root().join(".tools/mcp-conformance/node_modules");
-    let suite = modules.join("@modelcontextprotocol/conformance");
-    if !is_there(&suite) {
-        return;
-    }
-    let node = node_in(&modules);
     let served = Served::start(ScriptedModel::new()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let stop = CancellationToken::new();
     let front = Arc::clone(&served.fronts[0]).serve(listener, stop.clone());
     let front = tokio::spawn(front);
-    for revision in [OLD, NEW] {
-        let results = TempDir::new().unwrap();
-        let known = format!("tests/judges/mcp-conformance/known-{revision}.yaml");
-        let mut command = Command::new(&node);
-        command
-            .arg(suite.join("dist/index.js"))
-            .args(["server", "--url", &url, "--requirements", revision])
-            .arg("--expected-failures")
-            .arg(root().join(known))
-            .arg("--output-dir")
-            .arg(results.path())
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
-        let said = tokio::time::timeout(PATIENCE * 4, command.output()).await;
-        let said = said.expect("the suite finishes").unwrap();
-        let out = String::from_utf8_lossy(&said.stdout);
-        let summary = out.split("=== SUMMARY").last().unwrap_or_default();
-        let errors = String::from_utf8_lossy(&said.stderr);
-        assert!(said.status.success(), "{revision}: {summary}{errors}");
-        println!("{revision}: {summary}");
-    }
+    judge_mcp_server(&url, "known").await.unwrap();
     stop.cancel();
     front.await.unwrap();
 }
