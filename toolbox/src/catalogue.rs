@@ -20,25 +20,38 @@ pub struct ToolEntry {
 impl ToolEntry {
     /// Creates the entry of a tool. Fails if its name or its schema is invalid.
     pub fn new(tool: Arc<dyn Tool>) -> Result<Arc<Self>, BadTool> {
+        Self::with(tool, &mut KnownSchemas::new())
+    }
+
+    /// Like [`new`](Self::new), with the schemas that are compiled already.
+    fn with(tool: Arc<dyn Tool>, known: &mut KnownSchemas) -> Result<Arc<Self>, BadTool> {
         let spec = tool.spec();
         if !planck_common::id::is_id(&spec.name) {
             return Err(BadTool::Name(spec.name.clone()));
         }
-        let schema =
-            CompiledSchema::compile(spec.parameters.get()).map_err(|why| BadTool::Schema {
-                name: spec.name.clone(),
-                why,
-            })?;
-        Ok(Arc::new(Self {
-            tool,
-            schema: Arc::new(schema),
-        }))
+        let text = spec.parameters.get();
+        let schema = match known.get(text) {
+            Some(schema) => Arc::clone(schema),
+            None => {
+                let compiled = CompiledSchema::compile(text).map_err(|why| BadTool::Schema {
+                    name: spec.name.clone(),
+                    why,
+                })?;
+                let schema = Arc::new(compiled);
+                known.insert(text.to_owned(), Arc::clone(&schema));
+                schema
+            }
+        };
+        Ok(Arc::new(Self { tool, schema }))
     }
 
     pub fn name(&self) -> &str {
         &self.tool.spec().name
     }
 }
+
+/// Compiled schemas by their text.
+type KnownSchemas = HashMap<String, Arc<CompiledSchema>>;
 
 /// The reason why a tool is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -134,7 +147,12 @@ impl ToolCatalogue {
     /// Replaces all tools of sidecars. Returns the reasons why tools were refused.
     pub fn offer(&self, offers: BTreeMap<String, Vec<Arc<dyn Tool>>>) -> Vec<BadTool> {
         let mut bad = Vec::new();
-        let mut entry = |tool| ToolEntry::new(tool).map_err(|why| bad.push(why)).ok();
+        // All tools are offered again when one has changed, and each has several names.
+        let mut known = self.read().offered_schemas();
+        let mut entry = |tool| {
+            let entry = ToolEntry::with(tool, &mut known);
+            entry.map_err(|why| bad.push(why)).ok()
+        };
         let offered = offers
             .into_iter()
             .map(|(name, tools)| (name, tools.into_iter().filter_map(&mut entry).collect()))
@@ -200,6 +218,15 @@ impl ToolCatalogue {
 }
 
 impl CataloguedTools {
+    fn offered_schemas(&self) -> KnownSchemas {
+        let offered = self.offered.values().flatten();
+        let schema = |entry: &Arc<ToolEntry>| {
+            let text = entry.tool.spec().parameters.get().to_owned();
+            (text, Arc::clone(&entry.schema))
+        };
+        offered.map(schema).collect()
+    }
+
     fn names(&self) -> impl Iterator<Item = &str> {
         self.own
             .keys()
@@ -300,6 +327,29 @@ mod tests {
             "a toolbox keeps what it has"
         );
         assert_eq!(catalogue.add(again()), Ok(()));
+    }
+
+    #[test]
+    fn a_schema_is_compiled_again_only_if_it_has_changed() {
+        let catalogue = ToolCatalogue::default();
+        let offered = || {
+            let files = World::new().files();
+            let tools: [Arc<dyn Tool>; 2] = [
+                Arc::new(ReadFile::new(files.clone())),
+                Arc::new(WriteFile::new(files)),
+            ];
+            tools
+        };
+        let offer = |named: [(&str, usize); 2]| {
+            let tools = named.map(|(name, at)| (name.to_owned(), vec![offered()[at].clone()]));
+            assert_eq!(catalogue.offer(tools.into()), []);
+            let schema = |name: &str| catalogue.read().offered[name][0].schema.clone();
+            named.map(|(name, _)| schema(name))
+        };
+        let [first, other_name] = offer([("a", 0), ("b", 0)]);
+        assert!(Arc::ptr_eq(&first, &other_name));
+        let [again, changed] = offer([("a", 0), ("b", 1)]);
+        assert!(Arc::ptr_eq(&first, &again) && !Arc::ptr_eq(&first, &changed));
     }
 
     #[test]
