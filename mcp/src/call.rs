@@ -49,7 +49,11 @@ pub async fn call(
     args: JsonObject,
 ) -> Result<String, String> {
     let server = tokio::select! {
-        server = up(link) => server?,
+        server = up(link) => server.map_err(|why| match context.answer() {
+            None => format!("nobody is there: {why}; nothing was done"),
+            // The call has run up to its question.
+            Some(_) => lost(&why, tool.effect),
+        })?,
         () = context.cancelled() => return Err("cancelled before the MCP server had started".into()),
     };
     tokio::select! {
@@ -125,9 +129,7 @@ async fn up(mut link: watch::Receiver<Link>) -> Result<Arc<LiveServer>, String> 
         Ok(Link::Away { why, .. }) => format!("and is tried again; {why}"),
         Ok(Link::Starting) | Err(_) => "because it is being stopped".into(),
     };
-    Err(format!(
-        "nobody is there: the MCP server is away, {why}; nothing was done"
-    ))
+    Err(format!("the MCP server is away, {why}"))
 }
 
 async fn said(result: ServerResult, tool: &CalledTool) -> Result<String, String> {

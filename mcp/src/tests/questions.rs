@@ -115,6 +115,25 @@ async fn a_call_that_is_not_held_any_more_may_have_taken_effect() {
 }
 
 #[tokio::test]
+async fn a_call_whose_server_is_away_after_the_answer_may_have_taken_effect() {
+    let (session, mut server) = FakeServer::open().await;
+    let tool = slow(up(&session).1);
+    let asking = async {
+        server.next("tools/call").await;
+        server.elicit(7).await;
+    };
+    let (end, ()) = tokio::join!(run(&tool, "c1", None), asking);
+    let answer = answer(question(end), json!("red"));
+    let away = Link::Away {
+        why: "it ended: SIGKILL".into(),
+        failed_starts: 0,
+    };
+    let why = run(&slow(away), "c1", answer).await.unwrap_err();
+    let is_honest = why.contains("may or may not") && !why.contains("nothing was done");
+    assert!(is_honest && why.contains("SIGKILL"), "{why}");
+}
+
+#[tokio::test]
 async fn a_question_that_may_belong_to_two_calls_is_declined() {
     let (session, mut server) = FakeServer::open().await;
     let tool = slow(up(&session).1);

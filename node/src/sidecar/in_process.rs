@@ -80,7 +80,11 @@ impl InProcessTool {
         };
         let found = find(self.tool.name().to_owned(), call);
         match call.cancel.run_until_cancelled(found).await {
-            Some(tool) => Ok(Arc::new(LocalTool::new(tool?))),
+            Some(Ok(tool)) => Ok(Arc::new(LocalTool::new(tool))),
+            Some(Err(why)) if call.answer.is_some() => Err(format!(
+                "{why} since the answer; before its question the call may have taken effect"
+            )),
+            Some(Err(why)) => Err(why),
             None => Err("cancelled before the MCP server had started".into()),
         }
     }
