@@ -145,7 +145,7 @@ function subject(data) {
 
 function SidecarList({ sidecars }) {
   if (!sidecars?.length) return html`<p class="muted">${sidecars ? "No sidecar is connected." : "…"}</p>`;
-  return html`<ul class="plain-list">${sidecars.map((sidecar) => html`<li key=${sidecar.name}><strong>${sidecar.name}</strong> <span class="muted">${sidecar.version} · ${count(sidecar.instances, "instance")}</span><br /><code>${[...sidecar.tools, ...sidecar.compactors].join(", ")}</code></li>`)}</ul>`;
+  return html`<ul class="plain-list">${sidecars.map((sidecar) => html`<li key=${sidecar.name}><strong>${sidecar.name}</strong> <span class="muted">${sidecar.version} · ${count(sidecar.instances, "instance")}</span><br /><code>${[...sidecar.tools, ...sidecar.compactors].join(", ")}</code>${sidecar.problem && html`<span class="problem">${sidecar.problem}</span>`}</li>`)}</ul>`;
 }
 
 function ModelList({ models }) {

@@ -23,7 +23,10 @@ const PAGES = [
   }],
   ["agent", undefined, (page) => page.getByText("of 32.8k tokens").or(page.getByText("Context")).first().waitFor()],
   ["waits", "#/waits", (page) => page.getByRole("button", { name: "green" }).waitFor()],
-  ["cluster", "#/cluster", (page) => page.locator(".hosted").first().waitFor()],
+  ["cluster", "#/cluster", async (page) => {
+    await page.locator(".hosted").first().waitFor();
+    await page.locator("li .problem", { hasText: "exit status 1" }).waitFor();
+  }],
 ];
 
 export async function pages_are_accessible_in_light_and_dark({ address, ask }) {

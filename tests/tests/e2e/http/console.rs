@@ -364,7 +364,8 @@ async fn pages_are_accessible_in_light_and_dark() -> Result<()> {
     if !browser::is_there("the console") {
         return Ok(());
     }
-    let cluster = Cluster::start(&[]).await?;
+    // A server that cannot be used is shown with the reason.
+    let cluster = Cluster::start(&[("PLANCK_MCP_BROKEN_COMMAND", "false")]).await?;
     let front = cluster.front().await?;
     let mut answer = async |_: &str| cluster.team_at_work().await;
     let cases = ["pages_are_accessible_in_light_and_dark"];
