@@ -7,7 +7,8 @@ use std::{
     path::Path,
 };
 
-/// Writes a file, or replaces it. A reader sees the former content or the new one, never a part.
+/// Writes a file, or replaces it. A reader sees the former content or the new one, never a part, also
+/// after the machine has failed.
 ///
 /// # Errors
 /// Returns an error if the file cannot be written. Then the former content stays.
@@ -17,6 +18,7 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
         .permissions(Permissions::from_mode(mode))
         .tempfile_in(folder)?;
     new.write_all(content)?;
+    new.as_file().sync_all()?;
     new.persist(path)?;
     Ok(())
 }

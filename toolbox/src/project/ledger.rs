@@ -6,14 +6,15 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, Read as _, Write as _},
+    fs::{DirBuilder, File, OpenOptions},
+    io::{self, Read as _},
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
 use nix::{fcntl::OFlag, unistd::Uid};
 use planck_common::Timestamp;
+use planck_host::whole_file;
 use serde::{Deserialize, Serialize};
 
 use super::snapshot::{Print, Snapshot};
@@ -180,17 +181,13 @@ impl Ledger {
             .recursive(true)
             .mode(0o700)
             .create(&self.user_folder)?;
-        let private = |name: &str, flags: OFlag| {
-            let flags = (flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
-            OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .custom_flags(flags)
-                .open(self.user_folder.join(name))
-        };
-        let lock = private("trusted.lock", OFlag::empty())?;
+        let lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+            .open(self.user_folder.join("trusted.lock"))?;
         lock.lock()?;
         let mut lines = self.lines()?;
         change(&mut lines);
@@ -198,15 +195,6 @@ impl Ledger {
             .iter()
             .map(|line| Ok(line.write()? + "\n"))
             .collect::<io::Result<String>>()?;
-        let draft = format!("trusted.{:016x}", fastrand::u64(..));
-        let written = private(&draft, OFlag::O_EXCL).and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(self.user_folder.join(&draft), self.file())
-        });
-        if written.is_err() {
-            let _ = fs::remove_file(self.user_folder.join(&draft));
-        }
-        written
+        whole_file::replace(&self.file(), text.as_bytes(), 0o600)
     }
 }
