@@ -91,7 +91,7 @@ pub(super) struct OpenWait {
     pub digest: String,
     /// Whether the call has run and asks the question.
     pub is_of_run: bool,
-    /// What the tool that asks gets back with the answer.
+    /// A value that the tool which asks gets back with the answer.
     pub state: Option<Box<RawValue>>,
     /// The result of a call that has run and changed protected files.
     pub result: Option<KeptResult>,

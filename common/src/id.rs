@@ -173,16 +173,16 @@ impl CallId {
 
     /// Returns the id of this call's wait about changes of protected files.
     pub fn change_wait(&self) -> Self {
-        Self(
-            Uuid::new_v5(&CALLS, format!("{self}/change").as_bytes())
-                .to_string()
-                .into(),
-        )
+        self.part("change")
     }
 
     /// Returns the id of the wait for the answer to the question with this number of this call.
     pub fn question_wait(&self, number: usize) -> Self {
-        let name = format!("{self}/question/{number}");
+        self.part(&format!("question/{number}"))
+    }
+
+    fn part(&self, name: &str) -> Self {
+        let name = format!("{self}/{name}");
         Self(Uuid::new_v5(&CALLS, name.as_bytes()).to_string().into())
     }
 

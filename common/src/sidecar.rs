@@ -93,8 +93,8 @@ pub struct ToolRequest {
     pub answer: Option<ToolAnswer>,
 }
 
-/// What a tool asks a person before it can go on. The call ends with it, and is made again with the
-/// answer.
+/// The question that a tool asks a person before it can go on. The call ends with the question, and the
+/// node makes it again with the answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolQuestion {
@@ -102,7 +102,7 @@ pub struct ToolQuestion {
     /// The JSON Schema of the answer. Without one the answer is a text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
-    /// What the tool gets back with the answer.
+    /// A value that the tool gets back with the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Value>,
 }

@@ -129,7 +129,7 @@ pub struct WaitOpened {
     /// The rule that an answer with the scope `session` adds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<Rule>,
-    /// What the tool that asks a question gets back with the answer.
+    /// A value that the tool which asks a question gets back with the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<serde_json::Value>"))]
     pub state: Option<Box<RawValue>>,

@@ -1,4 +1,4 @@
-//! What a server asks a person during a call. A newer server ends the call with its questions and wants
+//! The questions that a server asks a person during a call. A newer server ends the call with its questions and wants
 //! it again with the answers. An older one asks in a request of its own, and holds the call meanwhile.
 //! This module does no I/O.
 

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Decodes the bytes as a message of a server, as its list of tools, as the result of a call, and as
-/// what it asks during a call.
+/// the questions that it asks during a call.
 ///
 /// # Panics
 /// Panics if a decoder has a defect.

@@ -70,7 +70,7 @@ pub struct News {
 
 impl News {
     /// Publishes that the server is being started, which it is from the beginning.
-    fn is_starting(&self) {
+    fn set_starting(&self) {
         self.link.send_if_modified(|link| {
             let was_away = !matches!(link, Link::Starting);
             *link = Link::Starting;
@@ -86,7 +86,7 @@ impl Supervisor {
         let (mut pause, mut failed_starts) = (FIRST_PAUSE, 0);
         loop {
             let began = Instant::now();
-            news.is_starting();
+            news.set_starting();
             let why = tokio::select! {
                 started = self.start() => match started {
                     Ok(server) => {

@@ -64,18 +64,23 @@ impl FakeServer {
     }
 }
 
-#[tokio::test]
-async fn a_server_that_asks_holds_the_call() {
-    let (session, mut server) = FakeServer::open().await;
-    let (live, link) = up(&session);
-    let tool = slow(link);
+/// Makes a call during which the server asks. Returns the question, and the call as the server has it.
+async fn asked(tool: &LocalTool, server: &mut FakeServer) -> (ToolQuestion, Value) {
     let asking = async {
         let call = server.next("tools/call").await;
         server.elicit(7).await;
         call
     };
-    let (end, call) = tokio::join!(run(&tool, "c1", None), asking);
-    let question = question(end);
+    let (end, call) = tokio::join!(run(tool, "c1", None), asking);
+    (question(end), call)
+}
+
+#[tokio::test]
+async fn a_server_that_asks_holds_the_call() {
+    let (session, mut server) = FakeServer::open().await;
+    let (live, link) = up(&session);
+    let tool = slow(link);
+    let (question, call) = asked(&tool, &mut server).await;
     assert_eq!(question.message, "Which colour?");
     assert_eq!(question.schema, Some(json!({"type": "string"})));
     assert!(live.is_busy(), "the server is not restarted meanwhile");
@@ -99,12 +104,8 @@ async fn a_server_that_asks_holds_the_call() {
 async fn a_call_that_is_not_held_any_more_may_have_taken_effect() {
     let (session, mut server) = FakeServer::open().await;
     let tool = slow(up(&session).1);
-    let asking = async {
-        server.next("tools/call").await;
-        server.elicit(7).await;
-    };
-    let (end, ()) = tokio::join!(run(&tool, "c1", None), asking);
-    let answer = answer(question(end), json!("red"));
+    let (asked, _) = asked(&tool, &mut server).await;
+    let answer = answer(asked, json!("red"));
     let (other, _server) = FakeServer::open().await;
     let end = run(&slow(up(&other).1), "c1", answer).await;
     let why = end.unwrap_err();
@@ -118,12 +119,8 @@ async fn a_call_that_is_not_held_any_more_may_have_taken_effect() {
 async fn a_call_whose_server_is_away_after_the_answer_may_have_taken_effect() {
     let (session, mut server) = FakeServer::open().await;
     let tool = slow(up(&session).1);
-    let asking = async {
-        server.next("tools/call").await;
-        server.elicit(7).await;
-    };
-    let (end, ()) = tokio::join!(run(&tool, "c1", None), asking);
-    let answer = answer(question(end), json!("red"));
+    let (asked, _) = asked(&tool, &mut server).await;
+    let answer = answer(asked, json!("red"));
     let away = Link::Away {
         why: "it ended: SIGKILL".into(),
         failed_starts: 0,

@@ -1,5 +1,7 @@
 //! MCP servers that ask a person during a call.
 
+use std::path::Path;
+
 use anyhow::{Context as _, Result};
 use planck_common::command::{SessionsVerb, WaitRow, Waits};
 use planck_scripted_model::{Reply, Script};
@@ -39,6 +41,17 @@ async fn question(scene: &Scene) -> Result<WaitRow> {
     eventually("the tool asks", asked).await
 }
 
+/// Starts a session on a node that runs the server, and waits for the question.
+async fn asked_on_a_node(program: &Path) -> Result<(Configured, Scene, WaitRow)> {
+    let world = World::start(Backend::Sqlite, script()).await?;
+    let configured = Configured::new(&world, program);
+    let node = configured.node(&world).await?;
+    let members = [member("talker", &["everything__*"])];
+    let scene = Scene::start_beside(world, node, &members, "go").await?;
+    let wait = question(&scene).await?;
+    Ok((configured, scene, wait))
+}
+
 /// Answers the question with `planck answer`, without the fields that have a default.
 async fn answer(scene: &Scene, wait: &WaitRow) -> Result<()> {
     let mut command = scene.world.planck()?;
@@ -58,12 +71,7 @@ async fn a_person_answers_what_a_server_of_a_node_asks() -> Result<()> {
     let Some(program) = program() else {
         return Ok(());
     };
-    let world = World::start(Backend::Sqlite, script()).await?;
-    let configured = Configured::new(&world, &program);
-    let node = configured.node(&world).await?;
-    let members = [member("talker", &["everything__*"])];
-    let scene = Scene::start_beside(world, node, &members, "go").await?;
-    let wait = question(&scene).await?;
+    let (configured, scene, wait) = asked_on_a_node(&program).await?;
     let title = format!("{TOOL} asks: Please provide inputs for the following fields:");
     assert_eq!(wait.title, title);
     answer(&scene, &wait).await?;
@@ -94,12 +102,7 @@ async fn an_answer_after_the_node_was_killed_says_what_is_not_known() -> Result<
     let Some(program) = program() else {
         return Ok(());
     };
-    let world = World::start(Backend::Sqlite, script()).await?;
-    let configured = Configured::new(&world, &program);
-    let node = configured.node(&world).await?;
-    let members = [member("talker", &["everything__*"])];
-    let mut scene = Scene::start_beside(world, node, &members, "go").await?;
-    let wait = question(&scene).await?;
+    let (configured, mut scene, wait) = asked_on_a_node(&program).await?;
     let mut node = scene.node.take().context("no node")?;
     node.kill().await?;
     configured.leaves_nothing().await?;

@@ -78,6 +78,12 @@ impl Sessions {
         Ok((started, said(&end)?))
     }
 
+    async fn close(&self, session: &Started) -> Result<()> {
+        let close = session_at(session.session_id.as_str(), SessionVerb::Close);
+        let _closed: Value = self.world.caller.ask(&close, &json!({})).await?;
+        Ok(())
+    }
+
     async fn ask(&self, session: &Started) -> Result<String> {
         let session = session.session_id.as_str();
         let accepted = self.world.caller.prompt(session, "again").await?;
@@ -95,12 +101,7 @@ async fn each_session_has_a_process_of_its_own_in_its_folder() -> Result<()> {
     sessions.running(2).await?;
     assert_eq!(sessions.ask(&one).await?, "2 in one");
 
-    let close = session_at(one.session_id.as_str(), SessionVerb::Close);
-    sessions
-        .world
-        .caller
-        .ask::<Value>(&close, &json!({}))
-        .await?;
+    sessions.close(&one).await?;
     sessions.running(1).await?;
     node.kill().await?;
     sessions.configured.leaves_nothing().await
@@ -136,12 +137,7 @@ async fn processes_of_sessions_are_bounded() -> Result<()> {
         "{said}"
     );
     sessions.running(MOST).await?;
-    let close = session_at(one.session_id.as_str(), SessionVerb::Close);
-    sessions
-        .world
-        .caller
-        .ask::<Value>(&close, &json!({}))
-        .await?;
+    sessions.close(&one).await?;
     sessions.running(MOST - 1).await?;
     assert_eq!(sessions.ask(&refused).await?, "1 in more");
     node.leave().await?;
