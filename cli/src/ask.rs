@@ -52,6 +52,7 @@ use crate::{
     watch::EventDisplay,
 };
 
+pub use request::leaves_sandbox;
 pub use typing::{MARK_NO_PASTES, MARK_PASTES, TypeAhead, can_ask};
 
 /// How long nothing may have been typed before keys count as answers.

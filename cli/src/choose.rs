@@ -484,7 +484,7 @@ impl PromptedSession {
 
 /// Returns the agent that receives the session's prompts: the orchestrator, or the first agent if
 /// there is no orchestrator.
-fn orchestrator(info: &SessionInfo) -> Option<&AgentRow> {
+pub fn orchestrator(info: &SessionInfo) -> Option<&AgentRow> {
     info.agents
         .iter()
         .find(|agent| agent.role == AgentRole::Orchestrator)

@@ -1,6 +1,7 @@
 //! The `planck` command. Each subcommand has its own file, with a function that performs it and
 //! returns its exit status.
 
+mod acp;
 mod agent;
 #[cfg(feature = "jemalloc")]
 mod allocator;
@@ -17,6 +18,7 @@ mod events;
 mod exit;
 mod hardening;
 mod init;
+mod input;
 mod log;
 mod mcp;
 mod mistyped;
@@ -102,6 +104,8 @@ enum CliCommand {
     /// MCP: offer the tools of a server to agents, and teams as tools to a client
     #[command(subcommand)]
     Mcp(mcp::McpCommand),
+    /// Let an editor that speaks the Agent Client Protocol drive a team
+    Acp(acp::AcpArgs),
     /// Watch what is published
     Events(events::EventsArgs),
     /// List the models that can be used
@@ -168,6 +172,7 @@ impl Planck {
             CliCommand::Nodes(nodes) => Box::pin(nodes.perform(&global)).await,
             CliCommand::Sidecar(sidecar) => Box::pin(sidecar.perform(&global)).await,
             CliCommand::Mcp(mcp) => Box::pin(mcp.perform(&global)).await,
+            CliCommand::Acp(acp) => Box::pin(acp.perform(&global)).await,
             CliCommand::Events(watch) => Box::pin(watch.perform(&global)).await,
             CliCommand::Model(model) => Box::pin(model.perform(&global)).await,
             CliCommand::Init(init) => init.perform(&global),

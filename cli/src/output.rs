@@ -15,6 +15,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
 
+use crate::exit::UsageError;
 use planck_host::terminal::{Drawing, clean, clean_json, clean_line};
 
 /// Standard output or standard error.
@@ -112,6 +113,17 @@ pub fn data(text: &str) -> io::Result<()> {
     match Stream::Out.is_terminal() {
         true => say(text),
         false => write(io::stdout().lock(), text),
+    }
+}
+
+/// Returns an error that says what to do if a person has started a command that speaks with a
+/// program.
+pub fn refuse_terminal(way_out: &str) -> Result<(), UsageError> {
+    match Stream::Out.is_terminal() {
+        true => Err(UsageError(format!(
+            "this command speaks with a program: {way_out}"
+        ))),
+        false => Ok(()),
     }
 }
 

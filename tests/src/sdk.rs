@@ -1,5 +1,5 @@
-//! The SDKs of ready-made clients as processes: the AI SDK's, OpenAI's and those of the MCP project,
-//! and its conformance suite. `tools/install` fetches them.
+//! The SDKs of ready-made clients as processes: the AI SDK's, OpenAI's, ACP's and those of the MCP
+//! project, and its conformance suite. `tools/install` fetches them.
 
 use std::{
     env,
@@ -32,6 +32,7 @@ pub enum Sdk {
     OpenAiJavaScript,
     McpPython,
     McpTypeScript,
+    AcpPython,
 }
 
 /// A client that runs. Dropping it kills it.
@@ -141,6 +142,7 @@ impl Sdk {
             Self::OpenAiPython => ".tools/judges/openai",
             Self::OpenAiJavaScript => ".tools/openai/node_modules/openai",
             Self::McpPython => ".tools/mcp-python/mcp",
+            Self::AcpPython => ".tools/acp-python/acp",
             Self::McpTypeScript => ".tools/mcp-client/node_modules/@modelcontextprotocol/sdk",
         });
         is_there(&folder)
@@ -163,6 +165,7 @@ impl Sdk {
             Self::McpTypeScript => node(".tools/mcp-client"),
             Self::OpenAiPython => python(".tools/judges"),
             Self::McpPython => python(".tools/mcp-python"),
+            Self::AcpPython => python(".tools/acp-python"),
         }
     }
 
@@ -191,21 +194,36 @@ impl Sdk {
         key: &str,
         like: &Command,
     ) -> Result<SdkClient> {
-        let (mut command, like) = (self.interpreter(), like.as_std());
-        let environment = like.get_envs();
+        let mut command = self.interpreter_like(like);
         command
             .args(scenario)
             .args(targets)
-            .envs(environment.filter_map(|(name, value)| Some((name, value?))))
             .env(
                 "MCP_JUDGE",
                 root().join(".tools/mcp-client").canonicalize()?,
             )
             .env("PLANCK_KEY", key);
+        self.start(command, &scenario.join(" "))
+    }
+
+    /// Starts a client of ACP, which starts the command `like`. The client has its environment and
+    /// works in its folder.
+    pub fn play_acp(self, like: &Command) -> Result<SdkClient> {
+        let mut command = self.interpreter_like(like);
+        let like = like.as_std();
+        command.arg(like.get_program()).args(like.get_args());
+        self.start(command, "acp")
+    }
+
+    /// Returns the interpreter with the environment and the folder of another command.
+    fn interpreter_like(self, like: &Command) -> Command {
+        let (mut command, like) = (self.interpreter(), like.as_std());
+        let environment = like.get_envs();
+        command.envs(environment.filter_map(|(name, value)| Some((name, value?))));
         if let Some(folder) = like.get_current_dir() {
             command.current_dir(folder);
         }
-        self.start(command, &scenario.join(" "))
+        command
     }
 
     fn start(self, mut command: Command, scenario: &str) -> Result<SdkClient> {
@@ -214,6 +232,7 @@ impl Sdk {
             Self::OpenAiPython => "openai/client.py",
             Self::OpenAiJavaScript => "openai/client.mjs",
             Self::McpPython => "mcp-client/client.py",
+            Self::AcpPython => "acp/client.py",
             Self::McpTypeScript => "mcp-client/client.mjs",
         });
         command

@@ -74,7 +74,7 @@ pub fn block(
 }
 
 /// Returns whether a call asks to leave the sandbox.
-fn leaves_sandbox(tool: &str, args: &RawValue) -> bool {
+pub fn leaves_sandbox(tool: &str, args: &RawValue) -> bool {
     let args: Option<Map<String, Value>> = serde_json::from_str(args.get()).ok();
     let asked = args.and_then(|args| args.get("unsandboxed").cloned());
     tool == "bash" && asked.is_some_and(|asked| asked != Value::Bool(false))
