@@ -50,11 +50,17 @@ function watchAnswer() {
   new MutationObserver(look).observe(document, { childList: true, subtree: true, characterData: true });
 }
 
-/** Writes a message, and sends it with Enter. */
+/**
+ * Writes a message, and sends it with Enter. A page that was just opened may play the latest answer once more, and
+ * assistant-ui does not send while an answer is shown as running: a person sees the text in the box, and presses again.
+ */
 export async function say(page, text) {
   const box = page.getByLabel("Message");
   await box.fill(text);
-  await box.press("Enter");
+  await eventually(async () => {
+    await box.press("Enter");
+    await page.waitForFunction(() => document.querySelector("[aria-label=Message]").value === "", null, { timeout: 1_000 });
+  });
 }
 
 /** Waits until a text is in the latest answer. */
