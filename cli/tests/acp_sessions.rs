@@ -386,7 +386,7 @@ async fn agent_beside_the_lead_is_a_call_of_the_lead() -> Result<()> {
         .iter()
         .filter(|(id, _)| **id == asked["toolCall"]["toolCallId"]);
     let states: Vec<_> = of_scout.map(|(_, state)| state.as_str().unwrap()).collect();
-    assert_eq!(states, ["in_progress", "completed"]);
+    assert_eq!(states, ["pending", "in_progress", "completed"]);
     Ok(())
 }
 

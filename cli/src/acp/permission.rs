@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    updates::{kind, title},
+    updates::CallHead,
     wire::{
         PermissionAnswer, PermissionKind, PermissionOption, PermissionOutcome, RequestPermission,
         ToolCall, ToolContent, ToolStatus,
@@ -61,9 +61,10 @@ pub fn request<'a>(session: &'a str, wait: &WaitOpened) -> Option<RequestPermiss
     let asked = match wait.kind {
         WaitKind::Approval => {
             let call: RequestedCall<'_> = serde_json::from_str(request).ok()?;
+            let CallHead { title, kind } = CallHead::of(&call.tool, call.args);
             ToolCall {
-                title: Some(title(&call.tool, call.args)),
-                kind: Some(kind(&call.tool)),
+                title: Some(title),
+                kind: Some(kind),
                 content: call.why.map(|why| vec![ToolContent::text(clean(&why))]),
                 raw_input: serde_json::from_str(call.args.get()).ok(),
                 ..ToolCall::default()

@@ -1,6 +1,9 @@
 //! Translates the events of a turn into updates of a session, without I/O.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
 
 use planck_client::turn::TurnEvent;
 use planck_common::{CallId, event::TurnOutcome};
@@ -35,6 +38,8 @@ pub struct Translator {
     /// The reply of the last text, unless a tool call or a message of the user came after it. Many
     /// clients put the texts of replies together.
     said_in: Option<usize>,
+    /// The calls that have not ended.
+    open: HashMap<CallId, CallHead>,
 }
 
 impl Translator {
@@ -47,6 +52,7 @@ impl Translator {
             has_pieces: false,
             is_again: false,
             said_in: None,
+            open: HashMap::new(),
         }
     }
 
@@ -71,11 +77,11 @@ impl Translator {
                 vec![self.called(call_id, name, args, invalid.as_deref())]
             }
             TurnEvent::ToolStarted { call_id } => {
-                vec![changed(call_id, ToolStatus::InProgress, None)]
+                vec![self.changed(call_id, ToolStatus::InProgress, None)]
             }
             TurnEvent::ToolProgress {
                 call_id, message, ..
-            } => vec![changed(call_id, ToolStatus::InProgress, Some(message))],
+            } => vec![self.changed(call_id, ToolStatus::InProgress, Some(message))],
             TurnEvent::ToolEnded {
                 call_id,
                 result,
@@ -86,7 +92,9 @@ impl Translator {
                     false => ToolStatus::Completed,
                 };
                 let result = Some(&**result).filter(|result| !result.is_empty());
-                vec![changed(call_id, status, result)]
+                let ended = self.changed(call_id, status, result);
+                self.open.remove(call_id);
+                vec![ended]
             }
             TurnEvent::Warning { message, .. } => vec![self.notice(message)],
             TurnEvent::Started { .. }
@@ -152,16 +160,38 @@ impl Translator {
         Update::AgentMessageChunk(self.chunk(text))
     }
 
-    fn called(&self, id: &CallId, name: &str, args: &RawValue, invalid: Option<&str>) -> Update {
+    fn changed(&self, id: &CallId, status: ToolStatus, text: Option<&str>) -> Update {
+        let content = text.map(|text| vec![ToolContent::text(text)]);
+        let head = self.open.get(id).cloned();
+        let changed = head.map(|head| head.changed(id, status));
+        Update::ToolCallChanged(ToolCall {
+            content,
+            ..changed.unwrap_or_else(|| ToolCall {
+                tool_call_id: id.to_string(),
+                status: Some(status),
+                ..ToolCall::default()
+            })
+        })
+    }
+
+    fn called(
+        &mut self,
+        id: &CallId,
+        name: &str,
+        args: &RawValue,
+        invalid: Option<&str>,
+    ) -> Update {
         let input = match invalid {
             Some(text) => Value::from(text),
             None => serde_json::from_str(args.get()).unwrap_or_default(),
         };
         let content = change_of(&self.dir, name, &input);
+        let head = CallHead::of(name, args);
+        self.open.insert(id.clone(), head.clone());
         Update::ToolCall(ToolCall {
             tool_call_id: id.to_string(),
-            title: Some(title(name, args)),
-            kind: Some(kind(name)),
+            title: Some(head.title),
+            kind: Some(head.kind),
             status: Some(ToolStatus::Pending),
             content: content.map(|change| vec![change]),
             locations: path_of(&self.dir, name, &input)
@@ -211,18 +241,45 @@ pub fn chunk(message_id: String, text: impl Into<String>) -> Chunk {
     }
 }
 
-fn changed(id: &CallId, status: ToolStatus, text: Option<&str>) -> Update {
-    Update::ToolCallChanged(ToolCall {
-        tool_call_id: id.to_string(),
-        status: Some(status),
-        content: text.map(|text| vec![ToolContent::text(text)]),
-        ..ToolCall::default()
-    })
+/// What an editor shows of a call first. Every update has it, because an editor may keep calls only
+/// for one prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallHead {
+    pub title: String,
+    pub kind: ToolKind,
+}
+
+impl CallHead {
+    pub fn of(tool: &str, args: &RawValue) -> Self {
+        Self {
+            title: title(tool, args),
+            kind: kind(tool),
+        }
+    }
+
+    /// Returns the head of a call that has one.
+    pub fn of_call(call: &ToolCall) -> Option<Self> {
+        Some(Self {
+            title: call.title.clone()?,
+            kind: call.kind?,
+        })
+    }
+
+    /// Returns the update that gives the call another status.
+    pub fn changed(self, id: &CallId, status: ToolStatus) -> ToolCall {
+        ToolCall {
+            tool_call_id: id.to_string(),
+            title: Some(self.title),
+            kind: Some(self.kind),
+            status: Some(status),
+            ..ToolCall::default()
+        }
+    }
 }
 
 /// Returns the title of a call. It has the whole command, because a person decides by it. Characters
 /// that hide others are shown as what they are.
-pub fn title(tool: &str, args: &RawValue) -> String {
+fn title(tool: &str, args: &RawValue) -> String {
     let read: Value = serde_json::from_str(args.get()).unwrap_or_default();
     let text = |name: &str| read.get(name).and_then(Value::as_str);
     let place = match leaves_sandbox(tool, args) {
@@ -246,7 +303,7 @@ pub fn title(tool: &str, args: &RawValue) -> String {
 }
 
 /// Returns the kind of a tool, by which an editor chooses how to show its calls.
-pub fn kind(tool: &str) -> ToolKind {
+fn kind(tool: &str) -> ToolKind {
     match tool {
         "bash" => ToolKind::Execute,
         "read" => ToolKind::Read,
@@ -365,9 +422,10 @@ mod tests {
         let expected = json!([
             {"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "echo 1\necho 2",
                 "kind": "execute", "status": "pending", "rawInput": {"command": "echo 1\necho 2"}},
-            {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "in_progress"},
-            {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "failed",
-                "content": content},
+            {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "title": "echo 1\necho 2",
+                "kind": "execute", "status": "in_progress"},
+            {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "title": "echo 1\necho 2",
+                "kind": "execute", "status": "failed", "content": content},
         ]);
         assert_eq!(updates, expected);
     }

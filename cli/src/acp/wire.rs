@@ -358,8 +358,7 @@ pub struct Cost {
 #[serde(rename_all = "camelCase")]
 pub struct Subagent {
     pub session_id: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub title: Option<String>,
+    pub title: String,
     pub state: SubagentState,
 }
 
@@ -379,14 +378,14 @@ pub struct Chunk {
     pub content: Content,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Content {
     Text { text: String },
 }
 
 /// A tool call, or what has changed of it.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolCall {
     pub tool_call_id: String,
@@ -405,7 +404,7 @@ pub struct ToolCall {
 }
 
 /// A file that a call reads or changes.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Location {
     /// An absolute path.
     pub path: String,
@@ -430,7 +429,7 @@ pub enum ToolStatus {
     Failed,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ToolContent {
     Content {

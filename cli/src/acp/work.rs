@@ -24,7 +24,7 @@ use super::{
     question,
     rpc::{RequestId, RpcError},
     sessions::{Claim, refused},
-    updates::{Translator, end},
+    updates::{CallHead, Translator, end},
     wire::{ClientCan, Cost, PromptDone, StopReason, Update},
     workers::Workers,
 };
@@ -142,7 +142,7 @@ struct Decided {
     /// What the client is told.
     told: Option<String>,
     /// The call of a worker about which a person has decided.
-    call: Option<(AgentId, CallId, bool)>,
+    call: Option<(AgentId, (CallId, CallHead), bool)>,
 }
 
 impl Decided {
@@ -350,7 +350,14 @@ impl Work {
         let at = self.questions.workers.session_of(agent.as_ref());
         let name = at.map_or_else(|| claim.session.clone(), |at| at.to_string());
         async move {
+            let mut call = None;
             let said = if let Some(request) = permission::request(&name, &wait) {
+                if let Some(agent) = agent {
+                    // The client has no event of a call that is not one of the lead.
+                    let announced = Update::ToolCall(request.tool_call.clone());
+                    to_client.update(&name, announced).await;
+                    call = CallHead::of_call(&request.tool_call).map(|head| (agent, head));
+                }
                 let method = "session/request_permission";
                 to_client.ask(method, request, &withdrawn).await
             } else if let Some(form) = question::form(&name, &wait) {
@@ -382,8 +389,7 @@ impl Work {
             };
             let (told, decision) = send(&client, &session, &answer).await;
             let is_allowed = decision.unwrap_or(answer.decision) == WaitDecision::Allow;
-            let call = agent.filter(|_| wait.kind == WaitKind::Approval);
-            let call = call.map(|agent| (agent, wait.call().clone(), is_allowed));
+            let call = call.map(|(agent, head)| (agent, (wait.call().clone(), head), is_allowed));
             Decided { told, call }
         }
         .boxed()

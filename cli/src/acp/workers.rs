@@ -8,7 +8,7 @@ use planck_common::{AgentId, CallId};
 use planck_host::terminal::clean;
 
 use super::{
-    updates::chunk,
+    updates::{CallHead, chunk},
     wire::{Subagent, SubagentState, ToolCall, ToolContent, ToolKind, ToolStatus, Update},
 };
 
@@ -29,7 +29,7 @@ struct Known {
     /// How many texts the client has, of which each is a message.
     texts: usize,
     /// The calls that were allowed and that may still run.
-    calls: Vec<CallId>,
+    calls: Vec<(CallId, CallHead)>,
 }
 
 impl Workers {
@@ -52,13 +52,13 @@ impl Workers {
         let mut shown = Vec::new();
         if worker.state != WorkerState::Working {
             let ended = std::mem::take(&mut known.calls).into_iter();
-            let ended = ended.map(|call| changed(call, ToolStatus::Completed));
+            let ended = ended.map(|(id, call)| changed(&id, call, ToolStatus::Completed));
             let at = self.have_sessions.then(|| worker.id.clone());
             shown.extend(ended.map(|update| (at.clone(), update)));
         }
         match self.have_sessions {
             true => {
-                shown.insert(0, (None, subagent(worker, is_new)));
+                shown.insert(0, (None, subagent(worker)));
                 let id = format!("{}-{}", worker.id, known.texts);
                 let said = text.map(|text| Update::AgentMessageChunk(chunk(id, text)));
                 shown.extend(said.map(|said| (Some(worker.id.clone()), said)));
@@ -76,21 +76,27 @@ impl Workers {
 
     /// Returns the update for a call about which a person has decided. The client gets no events of
     /// the call itself if it is not one of the lead.
-    pub fn decided(&mut self, agent: &AgentId, call: CallId, is_allowed: bool) -> Shown {
+    pub fn decided(
+        &mut self,
+        agent: &AgentId,
+        (id, call): (CallId, CallHead),
+        is_allowed: bool,
+    ) -> Shown {
         let status = match is_allowed {
             true => ToolStatus::InProgress,
             false => ToolStatus::Failed,
         };
         let known = self.known.entry(agent.clone()).or_default();
-        known.calls.extend(is_allowed.then(|| call.clone()));
-        (self.session_of(Some(agent)), changed(call, status))
+        let running = is_allowed.then(|| (id.clone(), call.clone()));
+        known.calls.extend(running);
+        (self.session_of(Some(agent)), changed(&id, call, status))
     }
 }
 
-fn subagent(worker: &WorkerUpdate, is_new: bool) -> Update {
+fn subagent(worker: &WorkerUpdate) -> Update {
     Update::Subagent(Subagent {
         session_id: worker.id.to_string(),
-        title: is_new.then(|| clean(&worker.name).into_owned()),
+        title: clean(&worker.name).into_owned(),
         state: match worker.state {
             WorkerState::Working if !worker.waits.is_empty() => SubagentState::RequiresAction,
             WorkerState::Working => SubagentState::Running,
@@ -103,8 +109,9 @@ fn subagent(worker: &WorkerUpdate, is_new: bool) -> Update {
 fn call(worker: &WorkerUpdate, is_new: bool, text: Option<String>) -> Update {
     let call = ToolCall {
         tool_call_id: format!("agent-{}", worker.id),
-        title: is_new.then(|| format!("agent {}", clean(&worker.name))),
-        kind: is_new.then_some(ToolKind::Think),
+        // The name of an agent that was just spawned is known a moment later.
+        title: Some(format!("agent {}", clean(&worker.name))),
+        kind: Some(ToolKind::Think),
         status: Some(match worker.state {
             WorkerState::Working => ToolStatus::InProgress,
             WorkerState::Idle | WorkerState::Ended => ToolStatus::Completed,
@@ -118,12 +125,8 @@ fn call(worker: &WorkerUpdate, is_new: bool, text: Option<String>) -> Update {
     }
 }
 
-fn changed(call: CallId, status: ToolStatus) -> Update {
-    Update::ToolCallChanged(ToolCall {
-        tool_call_id: call.to_string(),
-        status: Some(status),
-        ..ToolCall::default()
-    })
+fn changed(id: &CallId, call: CallHead, status: ToolStatus) -> Update {
+    Update::ToolCallChanged(call.changed(id, status))
 }
 
 #[cfg(test)]
@@ -144,7 +147,11 @@ mod tests {
 
     fn shown(workers: &mut Workers) -> Value {
         let id = AgentId::parse("w").unwrap();
-        let call = || CallId::parse("c1").unwrap();
+        let head = CallHead {
+            title: "ls".into(),
+            kind: ToolKind::Execute,
+        };
+        let call = || (CallId::parse("c1").unwrap(), head.clone());
         let mut shown = workers.take(&worker(WorkerState::Working, None));
         shown.push(workers.decided(&id, call(), true));
         shown.extend(workers.take(&worker(WorkerState::Idle, Some("Found."))));
@@ -154,48 +161,51 @@ mod tests {
         serde_json::to_value(shown).unwrap()
     }
 
+    fn call(session: &Value, status: &str) -> Value {
+        json!([session, {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "title": "ls",
+            "kind": "execute", "status": status}])
+    }
+
     #[test]
     fn worker_is_a_call_of_the_lead() {
-        let of = |more: Value| {
-            let mut update = json!({"sessionUpdate": "tool_call_update", "toolCallId": "agent-w"});
-            let fields = update.as_object_mut().unwrap();
-            fields.extend(more.as_object().unwrap().clone());
-            json!([null, update])
+        let of = |kind: &str, status: &str| {
+            json!([null, {"sessionUpdate": kind, "toolCallId": "agent-w", "title": "agent scout",
+                "kind": "think", "status": status}])
         };
-        let call = |status: &str| json!([null, {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": status}]);
         let text = json!([{"type": "content", "content": {"type": "text", "text": "Found."}}]);
+        let mut found = of("tool_call_update", "completed");
+        found[1]["content"] = text;
+        let lead = Value::Null;
         let expected = json!([
-            of(
-                json!({"sessionUpdate": "tool_call", "title": "agent scout", "kind": "think",
-                "status": "in_progress"})
-            ),
-            call("in_progress"),
-            of(json!({"status": "completed", "content": text})),
-            call("completed"),
-            of(json!({"status": "in_progress"})),
-            call("failed"),
-            of(json!({"status": "completed"})),
+            of("tool_call", "in_progress"),
+            call(&lead, "in_progress"),
+            found,
+            call(&lead, "completed"),
+            of("tool_call_update", "in_progress"),
+            call(&lead, "failed"),
+            of("tool_call_update", "completed"),
         ]);
         assert_eq!(shown(&mut Workers::new(false)), expected);
     }
 
     #[test]
     fn worker_has_a_session_of_its_own() {
-        let of = |state: Value| json!([null, {"sessionUpdate": "subagent_update", "sessionId": "w", "state": state}]);
-        let call = |status: &str| json!(["w", {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": status}]);
-        let mut first = of(json!({"state": "running"}));
-        first[1]["title"] = json!("scout");
+        let of = |state: &str| {
+            json!([null, {"sessionUpdate": "subagent_update", "sessionId": "w", "title": "scout",
+                "state": {"state": state}}])
+        };
+        let own = json!("w");
         let said = json!(["w", {"sessionUpdate": "agent_message_chunk", "messageId": "w-1",
             "content": {"type": "text", "text": "Found."}}]);
         let expected = json!([
-            first,
-            call("in_progress"),
-            of(json!({"state": "idle"})),
-            call("completed"),
+            of("running"),
+            call(&own, "in_progress"),
+            of("idle"),
+            call(&own, "completed"),
             said,
-            of(json!({"state": "running"})),
-            call("failed"),
-            of(json!({"state": "idle"})),
+            of("running"),
+            call(&own, "failed"),
+            of("idle"),
         ]);
         assert_eq!(shown(&mut Workers::new(true)), expected);
     }
