@@ -228,6 +228,7 @@ pub async fn next_line<R: AsyncBufRead + Unpin>(
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::{Value, json};
     use tokio::io::BufReader;
 
@@ -286,6 +287,29 @@ mod tests {
                 (RequestId::Number(7), RpcError::NO_REQUEST),
                 "{line:?}"
             );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Incoming::parse(&bytes);
+        }
+
+        /// What looks like a message has its id in the error, so that the client finds its request.
+        #[test]
+        fn errors_of_requests_have_their_ids(id in any::<i64>(), version in "[0-9.]{0,4}", method in any::<bool>()) {
+            let mut message = json!({"jsonrpc": version, "id": id});
+            if method {
+                message["method"] = json!("session/new");
+            }
+            match Incoming::parse(message.to_string().as_bytes()) {
+                Ok(parsed) => prop_assert!(version == "2.0" && method, "{:?}", parsed),
+                Err((of, error)) => {
+                    prop_assert_eq!(of, RequestId::Number(id));
+                    prop_assert_eq!(error.code, RpcError::NO_REQUEST);
+                }
+            }
         }
     }
 
