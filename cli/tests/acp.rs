@@ -12,7 +12,7 @@ use std::{process::Stdio, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use planck_scripted_model::{Pace, Reply, Script, When};
-use planck_tests::{front::Front, machine::PersonalMachine, sdk::Sdk};
+use planck_tests::{front::Front, machine::PersonalMachine};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines},
@@ -415,20 +415,4 @@ async fn cancel_ends_a_reply_that_streams() -> Result<()> {
     assert_eq!(done["result"]["stopReason"], "end_turn", "{done}");
     assert_eq!(editor.ends().await?, (Some(0), String::new()));
     Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs the SDK of the Agent Client Protocol: make test-all"]
-async fn models_of_the_sdk_read_every_message() -> Result<()> {
-    let sdk = Sdk::AcpPython;
-    if !sdk.is_there() {
-        return Ok(());
-    }
-    let machine = PersonalMachine::start(script()).await?;
-    let mut command = machine.planck(&["acp", "--permissions", "careful"])?;
-    command.env("PLANCK_MODELS_DEFAULT", "openai:gpt-5");
-    let messages = sdk.play_acp(&command)?.result().await?["messages"].clone();
-    ensure!(messages.as_u64() > Some(20), "{messages}");
-    assert_eq!(machine.read("out.txt")?, "one\ntwo\n");
-    machine.check_model()
 }

@@ -1,0 +1,145 @@
+//! Lets independent clients of the Agent Client Protocol drive `planck acp`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by a panic"
+)]
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use anyhow::{Result, ensure};
+use planck_scripted_model::{Pace, Reply, Script, When};
+use planck_tests::{
+    machine::{PersonalMachine, Ran, run},
+    sdk::{Sdk, is_there, node_in},
+};
+use serde_json::json;
+use tokio::process::Command;
+
+const COMMAND: &str = "echo one > out.txt\necho two >> out.txt";
+
+fn script() -> Script {
+    let call = Reply::text("I write it.").and_call("bash", json!({"command": COMMAND}));
+    let story = Reply::text("slow ".repeat(2_000)).pace(Pace::per_second(20.0).chunk(8));
+    Script::new()
+        .rule(When::any().result_of("bash"), "It is written.")
+        .rule(When::any().last("Tell a story."), story)
+        .rule(When::any().last("Write it."), call)
+        .always("Quick.")
+}
+
+/// Returns the command that an editor starts.
+fn agent(machine: &PersonalMachine) -> Result<Command> {
+    let mut command = machine.planck(&["acp", "--permissions", "careful"])?;
+    command.env("PLANCK_MODELS_DEFAULT", "openai:gpt-5");
+    Ok(command)
+}
+
+async fn judge(sdk: Sdk) -> Result<()> {
+    if !sdk.is_there() {
+        return Ok(());
+    }
+    let machine = PersonalMachine::start(script()).await?;
+    let judged = sdk.play_acp(&agent(&machine)?)?.result().await?;
+    ensure!(judged["messages"].as_u64() > Some(20), "{judged}");
+    println!("{judged}");
+    machine.check_model()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the SDK of the Agent Client Protocol: make test-all"]
+async fn models_of_the_python_sdk_read_every_message() -> Result<()> {
+    judge(Sdk::AcpPython).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the SDK of the Agent Client Protocol: make test-all"]
+async fn schemas_of_the_typescript_sdk_read_every_message() -> Result<()> {
+    judge(Sdk::AcpTypeScript).await
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// A person who works with acpx.
+struct Acpx {
+    machine: PersonalMachine,
+    modules: PathBuf,
+}
+
+impl Acpx {
+    fn command(&self, arguments: &[&str]) -> Result<Command> {
+        let agent = agent(&self.machine)?;
+        let like = agent.as_std();
+        let words = [like.get_program()].into_iter().chain(like.get_args());
+        let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+        let mut command = Command::new(node_in(&self.modules));
+        command
+            .arg(self.modules.join("acpx/dist/cli.js"))
+            // Its process that keeps a session open ends soon after the test, even if the test fails.
+            .args(["--ttl", "10", "--agent", &words.join(" ")])
+            .args(arguments)
+            .envs(
+                like.get_envs()
+                    .filter_map(|(key, value)| Some((key, value?))),
+            )
+            .current_dir(self.machine.work())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        Ok(command)
+    }
+
+    async fn run(&self, arguments: &[&str]) -> Result<Ran> {
+        run(self.command(arguments)?).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs acpx: make test-all"]
+async fn acpx_runs_prompts_and_cancels_one() -> Result<()> {
+    let modules = root().join(".tools/acp-ts/node_modules");
+    if !is_there(&modules.join("acpx")) {
+        return Ok(());
+    }
+    let machine = PersonalMachine::start(script()).await?;
+    let acpx = Acpx { machine, modules };
+    // Its exit code says that a permission was denied.
+    for (choice, code, end) in [
+        ("--deny-all", 5, "(failed)"),
+        ("--approve-all", 0, "(completed)"),
+    ] {
+        let ran = acpx.run(&[choice, "exec", "Write it."]).await?;
+        assert_eq!(ran.code, code, "{ran:?}");
+        for part in [COMMAND, end, "It is written.", "[done] end_turn"] {
+            ensure!(ran.out.contains(part), "{part}: {}", ran.out);
+        }
+        let written = acpx.machine.read("out.txt").ok();
+        assert_eq!(written.as_deref(), (code == 0).then_some("one\ntwo\n"));
+    }
+    // Each prompt is another process, and the first loads the session.
+    let ran = acpx.run(&["sessions", "new"]).await?;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    for _ in 0..2 {
+        let ran = acpx.run(&["prompt", "Hello."]).await?;
+        ensure!(ran.code == 0 && ran.out.contains("Quick."), "{ran:?}");
+    }
+    let story = acpx.command(&["prompt", "Tell a story."])?;
+    let story = tokio::spawn(run(story));
+    // The story takes a minute, so this ends in any case.
+    while !story.is_finished() {
+        acpx.run(&["cancel"]).await?;
+    }
+    let story = story.await??;
+    ensure!(story.out.contains("[done] cancelled"), "{story:?}");
+    let ran = acpx.run(&["prompt", "Hello."]).await?;
+    ensure!(ran.out.contains("Quick."), "{ran:?}");
+    let ran = acpx.run(&["sessions", "close"]).await?;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    acpx.machine.check_model()
+}

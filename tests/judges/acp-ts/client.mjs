@@ -1,0 +1,277 @@
+// Plays an editor with the Agent Client Protocol's SDK for TypeScript.
+//
+//     client.mjs COMMAND...
+//
+// The command is `planck acp` with its options, and the model answers as cli/tests/acp_judges.rs says. Every line that the command
+// writes is checked with the SDK's schemas. They mend optional fields that are wrong and drop fields that they do not know, so what
+// a schema has read must have all that the line says. Methods that the command does not announce are not called. The script ends
+// with an exception if the agent says something else than is expected, and otherwise prints the number of lines.
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, readFileSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { PassThrough, Readable, Transform, Writable } from "node:stream";
+import { pathToFileURL } from "node:url";
+
+const sdk = (part) => import(pathToFileURL(join(process.env.ACP_JUDGE, "node_modules/@agentclientprotocol/sdk/dist/v1", part)).href);
+const { client: editor, ndJsonStream, PROTOCOL_VERSION } = await sdk("stable/acp.js");
+const schema = await sdk("schema/zod.gen.js");
+
+const RESULTS = {
+  "initialize": schema.zInitializeResponse,
+  "session/new": schema.zNewSessionResponse,
+  "session/load": schema.zLoadSessionResponse,
+  "session/resume": schema.zResumeSessionResponse,
+  "session/list": schema.zListSessionsResponse,
+  "session/close": schema.zCloseSessionResponse,
+  "session/delete": schema.zDeleteSessionResponse,
+  "session/prompt": schema.zPromptResponse,
+  "session/set_mode": schema.zSetSessionModeResponse,
+  "session/set_config_option": schema.zSetSessionConfigOptionResponse,
+};
+const CALLS = {
+  "session/update": schema.zSessionNotification,
+  "session/request_permission": schema.zRequestPermissionRequest,
+  "elicitation/create": schema.zCreateElicitationRequest,
+  "elicitation/complete": schema.zCompleteElicitationNotification,
+  "$/cancel_request": schema.zCancelRequestNotification,
+};
+const judged = { lines: 0, wrong: [] };
+
+// Returns the path of the first part of what was written that was not read, or undefined.
+function lost(written, read, path = "") {
+  if (written === null || typeof written !== "object") return Object.is(written, read) ? undefined : path;
+  if (read === null || typeof read !== "object" || Array.isArray(written) !== Array.isArray(read)) return path;
+  if (Array.isArray(written) && written.length !== read.length) return path;
+  for (const key of Object.keys(written)) {
+    const found = lost(written[key], read[key], `${path}/${key}`);
+    if (found !== undefined) return found;
+  }
+}
+
+function judge(line, methods) {
+  judged.lines += 1;
+  const message = JSON.parse(line);
+  assert.equal(message.jsonrpc, "2.0", line);
+  let [type, content] = [schema.zError, message.error];
+  if (message.method) [type, content] = [CALLS[message.method], message.params];
+  else if (!message.error) [type, content] = [RESULTS[methods.get(message.id)], message.result];
+  const read = type?.safeParse(content);
+  const why = !type ? "no such method" : read.error ? read.error.message : lost(content, read.data);
+  if (why === undefined) return;
+  judged.wrong.push(why);
+  console.error(`wrong: ${why}: ${line}`);
+}
+
+// Returns a stream that lets everything pass and shows its lines.
+function lines(see) {
+  let rest = "";
+  return new Transform({
+    transform(chunk, _, done) {
+      const parts = (rest + chunk.toString("utf8")).split("\n");
+      rest = parts.pop();
+      parts.forEach(see);
+      done(null, chunk);
+    },
+  });
+}
+
+// Starts the command, plays a part with it, and lets it end as an editor does: by the end of its input.
+async function connected(play) {
+  const agent = spawn(process.argv[2], process.argv.slice(3), { stdio: ["pipe", "pipe", "inherit"] });
+  const [methods, seen] = [new Map(), { updates: [], asked: [], option: "allow", told: () => {} }];
+  const said = agent.stdout.pipe(lines((line) => judge(line, methods)));
+  const sent = lines((line) => {
+    const { id, method } = JSON.parse(line);
+    if (method && id !== undefined) methods.set(id, method);
+  });
+  sent.pipe(agent.stdin);
+  const app = editor({ name: "judge" })
+    .onNotification("session/update", ({ params }) => {
+      seen.updates.push(params);
+      seen.told(params.update);
+    })
+    .onRequest("session/request_permission", ({ params }) => {
+      seen.asked.push(params);
+      assert.equal(params.toolCall.title, params.toolCall.rawInput.command);
+      const optionId = params.options.find((option) => option.optionId === seen.option)?.optionId;
+      return { outcome: optionId ? { outcome: "selected", optionId } : { outcome: "cancelled" } };
+    });
+  const stream = ndJsonStream(Writable.toWeb(sent), Readable.toWeb(said.pipe(new PassThrough())));
+  const result = await app.connectWith(stream, async (context) => {
+    const call = (method, params) => context.request(method, params);
+    const hello = await call("initialize", { protocolVersion: PROTOCOL_VERSION, clientCapabilities: {} });
+    assert.equal(hello.protocolVersion, PROTOCOL_VERSION);
+    assert.deepEqual(hello.authMethods, []);
+    return play({ call, seen, can: hello.agentCapabilities, notify: (method, params) => context.notify(method, params) });
+  });
+  sent.end();
+  const [code] = await once(agent, "exit");
+  assert.equal(code, 0);
+  return result;
+}
+
+const place = { cwd: process.cwd(), mcpServers: [] };
+const prompt = ({ call }, sessionId, text) => call("session/prompt", { sessionId, prompt: [{ type: "text", text }] });
+
+// Returns what was said in a session since the last call, and what became of the calls of tools.
+function taken({ seen }, sessionId) {
+  const updates = seen.updates.splice(0);
+  assert.ok(updates.every((update) => update.sessionId === sessionId), JSON.stringify(updates));
+  const of = (kind) => updates.map(({ update }) => update).filter((update) => update.sessionUpdate === kind);
+  const text = (kind) => of(kind).map((update) => update.content.text).join("");
+  const calls = updates.map(({ update }) => update).filter((update) => update.toolCallId);
+  return { said: text("agent_message_chunk"), asked: text("user_message_chunk"), states: calls.map((call) => call.status), of };
+}
+
+async function refused(answer, code) {
+  await assert.rejects(answer, (error) => error.code === code || assert.fail(`${error.code}: ${error.message}`));
+}
+
+// Waits until something comes of which `is` is true.
+const told = ({ seen }, is) => new Promise((found) => (seen.told = (update) => is(update) && found(update)));
+
+async function prompts(agent) {
+  const opened = await agent.call("session/new", place);
+  const { sessionId } = opened;
+  assert.equal((await prompt(agent, sessionId, "Write it.")).stopReason, "end_turn");
+  assert.deepEqual(agent.seen.asked.splice(0).map(({ sessionId }) => sessionId), [sessionId]);
+  let heard = taken(agent, sessionId);
+  assert.equal(heard.said, "I write it.It is written.");
+  assert.deepEqual(heard.states, ["pending", "in_progress", "completed"]);
+  assert.equal(heard.of("available_commands_update").length, 1);
+  assert.equal(readFileSync("out.txt", "utf8"), "one\ntwo\n");
+  rmSync("out.txt");
+
+  for (const [option, stopReason] of [["deny", "end_turn"], ["none", "cancelled"]]) {
+    agent.seen.option = option;
+    const { sessionId } = await agent.call("session/new", place);
+    const answer = prompt(agent, sessionId, "Write it.");
+    if (option === "none") {
+      // The editor answers `cancelled`, which decides nothing, and so the prompt has to be cancelled.
+      await told(agent, (update) => update.content?.text?.includes("decides nothing"));
+      await agent.notify("session/cancel", { sessionId });
+    }
+    assert.equal((await answer).stopReason, stopReason);
+    assert.deepEqual(taken(agent, sessionId).states, ["pending", "failed"]);
+  }
+  assert.ok(!existsSync("out.txt"));
+  agent.seen.option = "allow";
+  agent.seen.asked.splice(0);
+
+  const story = prompt(agent, sessionId, "Tell a story.");
+  await told(agent, (update) => update.sessionUpdate === "agent_message_chunk");
+  await refused(prompt(agent, sessionId, "Hello."), -32600);
+  await agent.notify("session/cancel", { sessionId });
+  assert.equal((await story).stopReason, "cancelled");
+  heard = taken(agent, sessionId);
+  assert.ok(heard.said.startsWith("slow"), heard.said);
+  assert.equal((await prompt(agent, sessionId, "Hello.")).stopReason, "end_turn");
+  assert.equal(taken(agent, sessionId).said, "Quick.");
+  return opened;
+}
+
+async function loads(agent, { sessionId }) {
+  await refused(agent.call("session/load", { ...place, sessionId: "none" }), -32002);
+  await refused(agent.call("session/new", { ...place, cwd: "work" }), -32602);
+  await refused(agent.call("session/surprise", {}), -32601);
+  await agent.call("session/load", { ...place, sessionId });
+  const heard = taken(agent, sessionId);
+  assert.equal(heard.asked, "Write it.Tell a story.Hello.");
+  assert.match(heard.said, /^I write it\.It is written\.[slow ]+Quick\.$/);
+  assert.deepEqual(heard.states, ["pending", "in_progress", "completed"]);
+  assert.equal((await prompt(agent, sessionId, "Hello.")).stopReason, "end_turn");
+  assert.equal(taken(agent, sessionId).said, "Quick.");
+}
+
+// Returns all sessions, page by page.
+async function list(agent, wanted = {}) {
+  const sessions = [];
+  for (let cursor; ; ) {
+    const page = await agent.call("session/list", { ...wanted, ...(cursor && { cursor }) });
+    sessions.push(...page.sessions);
+    cursor = page.nextCursor;
+    if (!cursor) break;
+  }
+  const ids = sessions.map(({ sessionId }) => sessionId);
+  assert.equal(new Set(ids).size, ids.length, JSON.stringify(ids));
+  return ids;
+}
+
+async function lists(agent, { sessionId }) {
+  if (!agent.can.sessionCapabilities?.list) return "list";
+  assert.ok((await list(agent)).includes(sessionId));
+  assert.ok((await list(agent, { cwd: process.cwd() })).includes(sessionId));
+  assert.deepEqual(await list(agent, { cwd: "/no/such/folder" }), []);
+  await refused(agent.call("session/list", { cursor: "none" }), -32602);
+}
+
+async function resumes(agent, { sessionId }) {
+  if (!agent.can.sessionCapabilities?.resume) return "resume";
+  await refused(agent.call("session/resume", { ...place, sessionId: "none" }), -32002);
+  await agent.call("session/resume", { ...place, sessionId });
+  assert.equal((await prompt(agent, sessionId, "Hello.")).stopReason, "end_turn");
+  const heard = taken(agent, sessionId);
+  assert.equal(heard.asked + heard.said, "Quick.", "what was said before is not said again");
+}
+
+// Whether a call is asked about is what tells the modes apart.
+async function modes(agent) {
+  const { sessionId, modes } = await agent.call("session/new", place);
+  if (!modes) return "set_mode";
+  const known = modes.availableModes.map(({ id }) => id);
+  assert.ok(known.includes(modes.currentModeId), JSON.stringify(modes));
+  await refused(agent.call("session/set_mode", { sessionId, modeId: "none" }), -32602);
+  await refused(agent.call("session/set_mode", { sessionId: "none", modeId: known[0] }), -32002);
+  for (const [modeId, asked] of [["auto", 0], ["careful", 1]]) {
+    assert.ok(known.includes(modeId), JSON.stringify(known));
+    await agent.call("session/set_mode", { sessionId, modeId });
+    assert.equal((await prompt(agent, sessionId, "Write it.")).stopReason, "end_turn");
+    assert.equal(agent.seen.asked.splice(0).length, asked, modeId);
+    taken(agent, sessionId);
+  }
+}
+
+async function options(agent) {
+  const { sessionId, configOptions } = await agent.call("session/new", place);
+  if (!configOptions?.length) return "set_config_option";
+  const set = (configId, value) => agent.call("session/set_config_option", { sessionId, configId, value });
+  await refused(set("none", "none"), -32602);
+  for (const { id, currentValue, options } of configOptions) {
+    await refused(set(id, "no such value"), -32602);
+    const values = options.flatMap((option) => option.options ?? [option]).map(({ value }) => value);
+    for (const value of [...values.slice(0, 3), currentValue]) {
+      const { configOptions: now } = await set(id, value);
+      assert.deepEqual(now.map(({ id }) => id), configOptions.map(({ id }) => id));
+      assert.equal(now.find((option) => option.id === id).currentValue, value);
+    }
+  }
+  assert.equal((await prompt(agent, sessionId, "Hello.")).stopReason, "end_turn");
+}
+
+async function ends(agent, { sessionId }) {
+  const can = agent.can.sessionCapabilities ?? {};
+  if (can.close) {
+    const { sessionId } = await agent.call("session/new", place);
+    const story = prompt(agent, sessionId, "Tell a story.");
+    await told(agent, (update) => update.sessionUpdate === "agent_message_chunk");
+    await agent.call("session/close", { sessionId });
+    assert.equal((await story).stopReason, "cancelled");
+    await agent.call("session/load", { ...place, sessionId });
+  }
+  if (can.delete) {
+    await agent.call("session/delete", { sessionId });
+    await refused(agent.call("session/load", { ...place, sessionId }), -32002);
+    if (can.list) assert.ok(!(await list(agent)).includes(sessionId));
+  }
+  return ["close", "delete"].filter((name) => !can[name]).join() || undefined;
+}
+
+const opened = await connected(prompts);
+await connected((agent) => loads(agent, opened));
+const left = [];
+for (const scene of [lists, resumes, modes, options, ends]) left.push(await connected((agent) => scene(agent, opened)));
+assert.deepEqual(judged.wrong, []);
+console.log(JSON.stringify({ messages: judged.lines, notAnnounced: left.filter(Boolean) }));
