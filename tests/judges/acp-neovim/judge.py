@@ -8,6 +8,7 @@ and otherwise prints the scenes that were played.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -73,13 +74,16 @@ def killed(neovim):
 
 
 def resumed(neovim):
-    """A session of an earlier scene is chosen from the list, and goes on."""
+    """The session of the first scene is chosen from the list, and goes on."""
     neovim.types("i/resume\x18\x0f\x19")
-    neovim.shows("Resume Session")
-    neovim.types("1\r")
-    neovim.shows("Quick.")
+    neovim.shows("Type number")
+    (*_, first) = re.findall(r"^(\d+): .*Write it\.$", neovim.shown(), re.MULTILINE)
+    neovim.types(f"{first}\r")
+    neovim.shows("Resumed session: Write it.")
+    neovim.types("\r")
+    neovim.shows("It is written.")
     neovim.asks("Hello.")
-    neovim.shows("Quick.", times=2)
+    neovim.shows("Quick.")
 
 
 def agent(neovim):

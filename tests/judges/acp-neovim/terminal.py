@@ -27,9 +27,9 @@ PATIENCE = 60
 
 
 class Neovim:
-    """Neovim in a terminal. `see` is called with the time and the bytes of each piece of output."""
+    """Neovim in a terminal. `see` is called with the time and the bytes of each piece of output. `lua` is run after the start."""
 
-    def __init__(self, command, columns=100, rows=40, see=lambda at, output: None):
+    def __init__(self, command, columns=100, rows=40, see=lambda at, output: None, lua=""):
         self.see, self.begun = see, time.monotonic()
         self.screen = pyte.Screen(columns, rows)
         self.stream = pyte.ByteStream(self.screen)
@@ -37,7 +37,7 @@ class Neovim:
         planck, init = Path(self.folder.name, "planck"), Path(self.folder.name, "init.lua")
         planck.write_text(f"#!/bin/sh\nexec {shlex.join(command)}\n")
         planck.chmod(0o755)
-        init.write_text(f'vim.opt.packpath:prepend("{PLUGINS}")\nvim.cmd.packloadall()\ndofile("{ADAPTER}")\n')
+        init.write_text(f'vim.opt.packpath:prepend("{PLUGINS}")\nvim.cmd.packloadall()\ndofile("{ADAPTER}")\n{lua}\n')
         place = {"PATH": f"{self.folder.name}:{os.environ['PATH']}", "TERM": "xterm-256color", "LANG": "C.UTF-8"}
         self.process, self.terminal = pty.fork()
         if self.process == 0:

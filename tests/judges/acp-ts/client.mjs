@@ -217,19 +217,20 @@ async function resumes(agent, { sessionId }) {
   assert.equal(heard.asked + heard.said, "Quick.", "what was said before is not said again");
 }
 
-// Whether a call is asked about is what tells the modes apart.
+// Whether a call is asked about is what tells the modes apart. The first prompt fixes the mode.
 async function modes(agent) {
-  const { sessionId, modes } = await agent.call("session/new", place);
-  if (!modes) return "set_mode";
-  const known = modes.availableModes.map(({ id }) => id);
-  assert.ok(known.includes(modes.currentModeId), JSON.stringify(modes));
-  await refused(agent.call("session/set_mode", { sessionId, modeId: "none" }), -32602);
-  await refused(agent.call("session/set_mode", { sessionId: "none", modeId: known[0] }), -32002);
   for (const [modeId, asked] of [["auto", 0], ["careful", 1]]) {
-    assert.ok(known.includes(modeId), JSON.stringify(known));
-    await agent.call("session/set_mode", { sessionId, modeId });
+    const { sessionId, modes } = await agent.call("session/new", place);
+    if (!modes) return "set_mode";
+    const known = modes.availableModes.map(({ id }) => id);
+    assert.ok(known.includes(modes.currentModeId) && known.includes(modeId), JSON.stringify(modes));
+    const set = (modeId, id = sessionId) => agent.call("session/set_mode", { sessionId: id, modeId });
+    await refused(set("none"), -32602);
+    await refused(set(modeId, "none"), -32002);
+    await set(modeId);
     assert.equal((await prompt(agent, sessionId, "Write it.")).stopReason, "end_turn");
     assert.equal(agent.seen.asked.splice(0).length, asked, modeId);
+    await refused(set("read-only"), -32602);
     taken(agent, sessionId);
   }
 }
