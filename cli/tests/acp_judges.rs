@@ -24,15 +24,32 @@ use tokio::process::Command;
 
 const COMMAND: &str = "echo one > out.txt\necho two >> out.txt";
 
+/// The answers of a single agent, of a lead that sends a scout, and of the scout.
 fn script() -> Script {
-    let call = Reply::text("I write it.").and_call("bash", json!({"command": COMMAND}));
+    let call = Reply::call("bash", json!({"command": COMMAND}));
+    let said_and_called = Reply::text("I write it.").and_call("bash", json!({"command": COMMAND}));
+    let scout = json!({"type": "scout", "system_prompt": "You are a scout.", "tools": ["bash"], "task": "Look."});
+    let response = Reply::call("send_response", json!({"response": "It is here."}));
+    let question = Reply::call("ask_user", json!({"question": "Which colour?"}));
     let story = Reply::text("slow ".repeat(2_000)).pace(Pace::per_second(20.0).chunk(8));
+    let of_scout = || When::any().system("You are a scout");
     Script::new()
+        .rule(of_scout().result_of("send_response"), "I have told it.")
+        .rule(of_scout().result_of("bash"), response)
+        .rule(of_scout(), call)
+        .rule(When::any().user("[response to task"), "The scout has it.")
+        .rule(When::any().result_of("spawn_agent"), "It is on its way.")
+        .rule(
+            When::any().last("Send a scout."),
+            Reply::call("spawn_agent", scout),
+        )
+        .rule(When::any().last("Ask me."), question)
+        .rule(When::any().result("blue"), "It is blue.")
         // Some clients send what was cancelled again, before the next message.
         .rule(When::any().last("Hello."), "Quick.")
         .rule(When::any().result_of("bash"), "It is written.")
         .rule(When::any().last("Tell a story."), story)
-        .rule(When::any().last("Write it."), call)
+        .rule(When::any().last("Write it."), said_and_called)
 }
 
 /// Returns the command that an editor starts.
@@ -47,6 +64,9 @@ async fn judge(sdk: Sdk) -> Result<()> {
         return Ok(());
     }
     let machine = PersonalMachine::start(script()).await?;
+    let members = json!([{"type": "lead", "tools": ["spawn_agent", "bash", "ask_user"]}]);
+    let team = json!({"members": members}).to_string();
+    machine.write("../home/.planck/teams/pair/TEAM.json", &team)?;
     let judged = sdk.play_acp(&agent(&machine)?)?.result().await?;
     ensure!(judged["messages"].as_u64() > Some(20), "{judged}");
     println!("{judged}");

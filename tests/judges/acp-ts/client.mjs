@@ -16,27 +16,28 @@ import { PassThrough, Readable, Transform, Writable } from "node:stream";
 import { pathToFileURL } from "node:url";
 
 const sdk = (part) => import(pathToFileURL(join(process.env.ACP_JUDGE, "node_modules/@agentclientprotocol/sdk/dist/v1", part)).href);
-const { client: editor, ndJsonStream, PROTOCOL_VERSION } = await sdk("stable/acp.js");
-const schema = await sdk("schema/zod.gen.js");
+// Agents beside the lead are no part of the stable protocol yet.
+const stable = { ...(await sdk("stable/acp.js")), types: await sdk("schema/zod.gen.js") };
+const unstable = { ...(await sdk("unstable/acp.js")), types: await sdk("unstable/schema/zod.gen.js") };
 
 const RESULTS = {
-  "initialize": schema.zInitializeResponse,
-  "session/new": schema.zNewSessionResponse,
-  "session/load": schema.zLoadSessionResponse,
-  "session/resume": schema.zResumeSessionResponse,
-  "session/list": schema.zListSessionsResponse,
-  "session/close": schema.zCloseSessionResponse,
-  "session/delete": schema.zDeleteSessionResponse,
-  "session/prompt": schema.zPromptResponse,
-  "session/set_mode": schema.zSetSessionModeResponse,
-  "session/set_config_option": schema.zSetSessionConfigOptionResponse,
+  "initialize": "zInitializeResponse",
+  "session/new": "zNewSessionResponse",
+  "session/load": "zLoadSessionResponse",
+  "session/resume": "zResumeSessionResponse",
+  "session/list": "zListSessionsResponse",
+  "session/close": "zCloseSessionResponse",
+  "session/delete": "zDeleteSessionResponse",
+  "session/prompt": "zPromptResponse",
+  "session/set_mode": "zSetSessionModeResponse",
+  "session/set_config_option": "zSetSessionConfigOptionResponse",
 };
 const CALLS = {
-  "session/update": schema.zSessionNotification,
-  "session/request_permission": schema.zRequestPermissionRequest,
-  "elicitation/create": schema.zCreateElicitationRequest,
-  "elicitation/complete": schema.zCompleteElicitationNotification,
-  "$/cancel_request": schema.zCancelRequestNotification,
+  "session/update": "zSessionNotification",
+  "session/request_permission": "zRequestPermissionRequest",
+  "elicitation/create": "zCreateElicitationRequest",
+  "elicitation/complete": "zCompleteElicitationNotification",
+  "$/cancel_request": "zCancelRequestNotification",
 };
 const judged = { lines: 0, wrong: [] };
 
@@ -51,13 +52,14 @@ function lost(written, read, path = "") {
   }
 }
 
-function judge(line, methods) {
+function judge(line, methods, types) {
   judged.lines += 1;
   const message = JSON.parse(line);
   assert.equal(message.jsonrpc, "2.0", line);
-  let [type, content] = [schema.zError, message.error];
-  if (message.method) [type, content] = [CALLS[message.method], message.params];
-  else if (!message.error) [type, content] = [RESULTS[methods.get(message.id)], message.result];
+  let [name, content] = ["zError", message.error];
+  if (message.method) [name, content] = [CALLS[message.method], message.params];
+  else if (!message.error) [name, content] = [RESULTS[methods.get(message.id)], message.result];
+  const type = types[name];
   const read = type?.safeParse(content);
   const why = !type ? "no such method" : read.error ? read.error.message : lost(content, read.data);
   if (why === undefined) return;
@@ -79,16 +81,17 @@ function lines(see) {
 }
 
 // Starts the command, plays a part with it, and lets it end as an editor does: by the end of its input.
-async function connected(play) {
+async function connected(play, { sdk = stable, clientCapabilities = {} } = {}) {
   const agent = spawn(process.argv[2], process.argv.slice(3), { stdio: ["pipe", "pipe", "inherit"] });
-  const [methods, seen] = [new Map(), { updates: [], asked: [], option: "allow", told: () => {} }];
-  const said = agent.stdout.pipe(lines((line) => judge(line, methods)));
+  const [methods, seen] = [new Map(), { updates: [], asked: [], forms: [], option: "allow", told: () => {} }];
+  const said = agent.stdout.pipe(lines((line) => judge(line, methods, sdk.types)));
   const sent = lines((line) => {
     const { id, method } = JSON.parse(line);
     if (method && id !== undefined) methods.set(id, method);
   });
   sent.pipe(agent.stdin);
-  const app = editor({ name: "judge" })
+  const app = sdk
+    .client({ name: "judge" })
     .onNotification("session/update", ({ params }) => {
       seen.updates.push(params);
       seen.told(params.update);
@@ -98,12 +101,16 @@ async function connected(play) {
       assert.equal(params.toolCall.title, params.toolCall.rawInput.command);
       const optionId = params.options.find((option) => option.optionId === seen.option)?.optionId;
       return { outcome: optionId ? { outcome: "selected", optionId } : { outcome: "cancelled" } };
+    })
+    .onRequest("elicitation/create", ({ params }) => {
+      seen.forms.push(params);
+      return { action: "accept", content: { answer: "blue" } };
     });
-  const stream = ndJsonStream(Writable.toWeb(sent), Readable.toWeb(said.pipe(new PassThrough())));
+  const stream = sdk.ndJsonStream(Writable.toWeb(sent), Readable.toWeb(said.pipe(new PassThrough())));
   const result = await app.connectWith(stream, async (context) => {
     const call = (method, params) => context.request(method, params);
-    const hello = await call("initialize", { protocolVersion: PROTOCOL_VERSION, clientCapabilities: {} });
-    assert.equal(hello.protocolVersion, PROTOCOL_VERSION);
+    const hello = await call("initialize", { protocolVersion: sdk.PROTOCOL_VERSION, clientCapabilities });
+    assert.equal(hello.protocolVersion, sdk.PROTOCOL_VERSION);
     assert.deepEqual(hello.authMethods, []);
     return play({ call, seen, can: hello.agentCapabilities, notify: (method, params) => context.notify(method, params) });
   });
@@ -113,6 +120,7 @@ async function connected(play) {
   return result;
 }
 
+const PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=";
 const place = { cwd: process.cwd(), mcpServers: [] };
 const prompt = ({ call }, sessionId, text) => call("session/prompt", { sessionId, prompt: [{ type: "text", text }] });
 
@@ -270,9 +278,70 @@ async function ends(agent, { sessionId }) {
   return ["close", "delete"].filter((name) => !can[name]).join() || undefined;
 }
 
+// A prompt has what an editor puts into it: a picture, a file that it has read, and a link to another one.
+async function contents(agent) {
+  const { image, embeddedContext } = agent.can.promptCapabilities ?? {};
+  const parts = [
+    { type: "text", text: "Hello." },
+    { type: "resource_link", name: "a.txt", uri: "file:///a.txt" },
+    ...(image ? [{ type: "image", mimeType: "image/png", data: PIXEL }] : []),
+    ...(embeddedContext ? [{ type: "resource", resource: { uri: "file:///b.txt", text: "b" } }] : []),
+  ];
+  const { sessionId } = await agent.call("session/new", place);
+  assert.equal((await agent.call("session/prompt", { sessionId, prompt: parts })).stopReason, "end_turn");
+  assert.match(taken(agent, sessionId).said, /Quick\.$/);
+  if (parts.length < 4) return "image,embeddedContext";
+}
+
+// Opens a session with the team `pair`, or returns undefined.
+async function pair(agent) {
+  const { sessionId, configOptions } = await agent.call("session/new", place);
+  const team = configOptions?.find(({ id }) => id === "team");
+  if (!team?.options.some(({ value }) => value === "pair")) return undefined;
+  await agent.call("session/set_config_option", { sessionId, configId: "team", value: "pair" });
+  return sessionId;
+}
+
+// An agent beside the lead needs a permission. An editor that shows such agents is asked in the agent's own session, which was
+// announced before. Any other editor knows only the session of the lead.
+const scouts = (shows) => async (agent) => {
+  const sessionId = await pair(agent);
+  if (!sessionId) return "teams";
+  assert.equal((await prompt(agent, sessionId, "Send a scout.")).stopReason, "end_turn");
+  assert.equal(readFileSync("out.txt", "utf8"), "one\ntwo\n");
+  rmSync("out.txt");
+  const known = new Set([sessionId]);
+  for (const { sessionId, update } of agent.seen.updates) {
+    assert.ok(known.has(sessionId), `${sessionId} was not announced`);
+    if (update.sessionUpdate === "subagent_update") known.add(update.sessionId);
+  }
+  assert.equal(known.size, shows ? 2 : 1);
+  const [asked, ...more] = agent.seen.asked;
+  assert.ok(known.has(asked.sessionId) && (asked.sessionId !== sessionId) === shows && !more.length);
+  agent.seen.updates = agent.seen.updates.filter((update) => update.sessionId === sessionId);
+  assert.match(taken(agent, sessionId).said, /^It is on its way\.\s*The scout has it\.$/);
+};
+
+const asks = (forms) => async (agent) => {
+  const sessionId = await pair(agent);
+  if (!sessionId) return "questions";
+  assert.equal((await prompt(agent, sessionId, "Ask me.")).stopReason, "end_turn");
+  if (!forms) {
+    // Without forms the question ends the prompt, and the next one is its answer.
+    assert.match(taken(agent, sessionId).said, /Which colour\?/);
+    assert.equal((await prompt(agent, sessionId, "blue")).stopReason, "end_turn");
+  }
+  assert.equal(agent.seen.forms.length, forms ? 1 : 0);
+  assert.match(taken(agent, sessionId).said, /It is blue\.$/);
+};
+
 const opened = await connected(prompts);
 await connected((agent) => loads(agent, opened));
 const left = [];
-for (const scene of [lists, resumes, modes, options, ends]) left.push(await connected((agent) => scene(agent, opened)));
+for (const scene of [lists, resumes, modes, options, contents, scouts(false), asks(false), ends]) {
+  left.push(await connected((agent) => scene(agent, opened)));
+}
+const everything = { sdk: unstable, clientCapabilities: { subagents: {}, elicitation: { form: {} }, session: { notices: {} } } };
+for (const scene of [scouts(true), asks(true)]) await connected(scene, everything);
 assert.deepEqual(judged.wrong, []);
-console.log(JSON.stringify({ messages: judged.lines, notAnnounced: left.filter(Boolean) }));
+console.log(JSON.stringify({ messages: judged.lines, notAnnounced: left.filter(Boolean).join() }));
