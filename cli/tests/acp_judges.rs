@@ -220,3 +220,13 @@ async fn keys_in_neovim_ask_allow_deny_and_stop() -> Result<()> {
     println!("{}", judged.out);
     machine.check_model()
 }
+
+#[test]
+fn page_of_editors_has_the_blocks_for_their_settings() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let page = read("docs/editors.md");
+    for name in ["zed.json", "jetbrains.json", "neovim.lua", "vscode.json"] {
+        let block = read(&format!("tests/judges/acp/config/{name}"));
+        assert!(page.contains(&format!("\n{block}```")), "{name}");
+    }
+}
