@@ -1,6 +1,7 @@
 //! `planck-bench` measures the cost of turns on this machine and, with `--bare`, the cost of a
 //! loop that only sends the same HTTP requests.
 
+mod acp;
 #[cfg(feature = "jemalloc")]
 #[path = "../../cli/src/allocator.rs"]
 mod allocator;
@@ -27,6 +28,7 @@ use std::{
 use clap::{Parser, Subcommand};
 
 use self::{
+    acp::AcpBench,
     mcp::{EchoServer, McpBench, NatsEcho},
     measure::{Contender, load},
     model::ModelServer,
@@ -76,6 +78,7 @@ struct BenchArgs {
 enum BenchRole {
     Sidecar(SidecarBench),
     Mcp(McpBench),
+    Acp(AcpBench),
     /// A server that speaks MCP
     #[command(hide = true)]
     McpServer(EchoServer),
@@ -120,6 +123,7 @@ impl BenchArgs {
         match self.role {
             Some(BenchRole::Sidecar(sidecar)) => Box::pin(sidecar.perform()).await,
             Some(BenchRole::Mcp(mcp)) => Box::pin(mcp.perform()).await,
+            Some(BenchRole::Acp(acp)) => Box::pin(acp.perform()).await,
             Some(BenchRole::McpServer(server)) => Box::pin(server.perform()).await,
             Some(BenchRole::NatsEcho(echo)) => Box::pin(echo.perform()).await,
             Some(BenchRole::Model(serve)) => serve.perform().await,

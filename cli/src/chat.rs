@@ -1,7 +1,7 @@
 //! The command `planck chat`.
 
 mod keyboard;
-mod slash;
+pub mod slash;
 
 use std::{
     io::{self, BufRead as _, stdin},

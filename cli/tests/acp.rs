@@ -8,130 +8,27 @@
     reason = "a test fails by a panic"
 )]
 
-use std::{process::Stdio, time::Duration};
-
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use planck_scripted_model::{Pace, Reply, Script, When};
-use planck_tests::{front::Front, machine::PersonalMachine};
-use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines},
-    process::{Child, ChildStdin, ChildStdout},
-    time::timeout,
+use planck_tests::{
+    editor::{Editor, calls, text_of},
+    front::Front,
+    machine::PersonalMachine,
 };
+use serde_json::{Value, json};
+use tokio::process::Command;
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const COMMAND: &str = "echo one > out.txt\necho two >> out.txt";
 
-struct Editor {
-    process: Child,
-    input: Option<ChildStdin>,
-    lines: Lines<BufReader<ChildStdout>>,
+/// Starts `planck acp`.
+fn acp(machine: &PersonalMachine, arguments: &[&str]) -> Result<Command> {
+    let mut command = machine.planck(&[&["acp"], arguments].concat())?;
+    command.env("PLANCK_MODELS_DEFAULT", "openai:gpt-5");
+    Ok(command)
 }
 
-impl Editor {
-    fn start(machine: &PersonalMachine, arguments: &[&str]) -> Result<Self> {
-        let mut process = machine
-            .planck(&[&["acp"], arguments].concat())?
-            .env("PLANCK_MODELS_DEFAULT", "openai:gpt-5")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let output = process.stdout.take().context("no output")?;
-        Ok(Self {
-            input: process.stdin.take(),
-            process,
-            lines: BufReader::new(output).lines(),
-        })
-    }
-
-    async fn write(&mut self, line: &str) -> Result<()> {
-        let input = self.input.as_mut().context("the input is closed")?;
-        input.write_all(format!("{line}\n").as_bytes()).await?;
-        Ok(input.flush().await?)
-    }
-
-    async fn read(&mut self) -> Result<Value> {
-        let line = timeout(PATIENCE, self.lines.next_line()).await??;
-        let message: Value = serde_json::from_str(&line.context("the output ended")?)?;
-        ensure!(message["jsonrpc"] == "2.0", "{message}");
-        Ok(message)
-    }
-
-    async fn request(&mut self, id: u32, method: &str, params: Value) -> Result<()> {
-        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        self.write(&request.to_string()).await
-    }
-
-    /// Sends a request that has an answer without other messages before it.
-    async fn call(&mut self, id: u32, method: &str, params: Value) -> Result<Value> {
-        self.request(id, method, params).await?;
-        let answer = self.read().await?;
-        ensure!(answer["id"] == id, "{answer}");
-        Ok(answer)
-    }
-
-    async fn prompt(&mut self, id: u32, session: &Value, text: &str) -> Result<()> {
-        let prompt = json!([{"type": "text", "text": text}]);
-        let params = json!({"sessionId": session, "prompt": prompt});
-        self.request(id, "session/prompt", params).await
-    }
-
-    async fn answer(&mut self, request: &Value, outcome: Value) -> Result<()> {
-        let result = json!({"outcome": outcome});
-        let answer = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
-        self.write(&answer.to_string()).await
-    }
-
-    /// Reads updates until another message comes, and returns both.
-    async fn updates(&mut self, session: &Value) -> Result<(Vec<Value>, Value)> {
-        let mut updates = Vec::new();
-        loop {
-            let message = self.read().await?;
-            if message["method"] != "session/update" {
-                return Ok((updates, message));
-            }
-            ensure!(message["params"]["sessionId"] == *session, "{message}");
-            updates.push(message["params"]["update"].clone());
-        }
-    }
-
-    async fn greet(&mut self) -> Result<()> {
-        let hello = json!({"protocolVersion": 1, "clientCapabilities": {}});
-        let greeted = self.call(0, "initialize", hello).await?;
-        let result = &greeted["result"];
-        ensure!(result["protocolVersion"] == 1, "{greeted}");
-        ensure!(result["authMethods"] == json!([]), "{greeted}");
-        ensure!(result["agentCapabilities"]["loadSession"] == true);
-        Ok(())
-    }
-
-    /// Opens a session as the protocol says, and returns it.
-    async fn open(&mut self, machine: &PersonalMachine) -> Result<Value> {
-        let new = json!({"cwd": machine.work(), "mcpServers": []});
-        let opened = self.call(1, "session/new", new).await?;
-        let session = opened["result"]["sessionId"].clone();
-        ensure!(session.is_string(), "{opened}");
-        let commands = self.read().await?["params"].clone();
-        let update = json!({"sessionUpdate": "available_commands_update", "availableCommands": []});
-        ensure!(commands == json!({"sessionId": session, "update": update}));
-        Ok(session)
-    }
-
-    /// Closes the input, and returns the exit code and what the command warned of.
-    async fn ends(mut self) -> Result<(Option<i32>, String)> {
-        drop(self.input.take());
-        let status = timeout(PATIENCE, self.process.wait()).await??;
-        let (mut left, mut warned) = (String::new(), String::new());
-        let mut errors = self.process.stderr.take().context("no errors")?;
-        errors.read_to_string(&mut warned).await?;
-        while let Some(line) = self.lines.next_line().await? {
-            left += &line;
-        }
-        ensure!(left.is_empty(), "{left}");
-        Ok((status.code(), warned))
-    }
+async fn greeted(machine: &PersonalMachine, arguments: &[&str]) -> Result<Editor> {
+    Editor::greeted(acp(machine, arguments)?, json!({})).await
 }
 
 fn script() -> Script {
@@ -144,30 +41,11 @@ fn script() -> Script {
         .always("Quick.")
 }
 
-/// Returns the texts of the updates of a kind, put together.
-fn text_of(updates: &[Value], kind: &str) -> String {
-    let of_kind = updates
-        .iter()
-        .filter(|update| update["sessionUpdate"] == kind);
-    let texts = of_kind.map(|update| update["content"]["text"].as_str().unwrap());
-    texts.collect()
-}
-
-fn calls(updates: &[Value]) -> Vec<(&Value, &Value)> {
-    let calls = updates
-        .iter()
-        .filter(|update| update["toolCallId"].is_string());
-    calls
-        .map(|call| (&call["toolCallId"], &call["status"]))
-        .collect()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn allowed_call_runs_and_another_process_loads_the_session() -> Result<()> {
     let machine = PersonalMachine::start(script()).await?;
-    let mut editor = Editor::start(&machine, &["--permissions", "careful"])?;
-    editor.greet().await?;
-    let session = editor.open(&machine).await?;
+    let mut editor = greeted(&machine, &["--permissions", "careful"]).await?;
+    let session = editor.open(&machine.work()).await?;
     editor.prompt(2, &session, "Write it.").await?;
     let (before, asked) = editor.updates(&session).await?;
     assert_eq!(asked["method"], "session/request_permission", "{asked}");
@@ -185,8 +63,7 @@ async fn allowed_call_runs_and_another_process_loads_the_session() -> Result<()>
         (&json!(3), &json!(-32600))
     );
     assert!(machine.read("out.txt").is_err());
-    let chosen = json!({"outcome": "selected", "optionId": "allow"});
-    editor.answer(&asked, chosen).await?;
+    editor.choose(&asked, "allow").await?;
     let (after, done) = editor.updates(&session).await?;
     assert_eq!(
         (&done["id"], &done["result"]),
@@ -197,29 +74,28 @@ async fn allowed_call_runs_and_another_process_loads_the_session() -> Result<()>
     let id = &call["toolCallId"];
     let states = [(id, &json!("in_progress")), (id, &json!("completed"))];
     assert_eq!(calls(&after), states);
-    assert_eq!(editor.ends().await?, (Some(0), String::new()));
+    editor.ends().await?;
 
-    let mut editor = Editor::start(&machine, &[])?;
-    editor.greet().await?;
+    let mut editor = greeted(&machine, &[]).await?;
     let load =
         |session: &Value| json!({"sessionId": session, "cwd": machine.work(), "mcpServers": []});
     let unknown = editor.call(4, "session/load", load(&json!("none"))).await?;
     assert_eq!(unknown["error"]["code"], -32002, "{unknown}");
     editor.request(5, "session/load", load(&session)).await?;
     let (history, loaded) = editor.updates(&session).await?;
-    assert_eq!((&loaded["id"], &loaded["result"]), (&json!(5), &json!({})));
+    assert_eq!(loaded["id"], 5);
+    assert_eq!(loaded["result"]["modes"]["currentModeId"], "careful");
     assert_eq!(text_of(&history, "user_message_chunk"), "Write it.");
     let said = "I write it.It is written.";
     assert_eq!(text_of(&history, "agent_message_chunk"), said);
     let states = ["pending", "in_progress", "completed"].map(|state| json!(state));
     assert_eq!(calls(&history), states.each_ref().map(|state| (id, state)));
-    let commands = editor.read().await?["params"]["update"]["sessionUpdate"].clone();
-    assert_eq!(commands, "available_commands_update");
+    editor.commands(&session).await?;
     editor.prompt(6, &session, "Hello.").await?;
     let (said, done) = editor.updates(&session).await?;
     assert_eq!(text_of(&said, "agent_message_chunk"), "Quick.");
     assert_eq!(done["result"]["stopReason"], "end_turn", "{done}");
-    assert_eq!(editor.ends().await?, (Some(0), String::new()));
+    editor.ends().await?;
     machine.check_model()
 }
 
@@ -227,15 +103,13 @@ async fn allowed_call_runs_and_another_process_loads_the_session() -> Result<()>
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_but_an_offered_option_allows_a_call() -> Result<()> {
     let machine = PersonalMachine::start(script()).await?;
-    let mut editor = Editor::start(&machine, &["--permissions", "careful"])?;
-    editor.greet().await?;
+    let mut editor = greeted(&machine, &["--permissions", "careful"]).await?;
     for option in ["Allow once", "allow_always", "deny"] {
-        let session = editor.open(&machine).await?;
+        let session = editor.open(&machine.work()).await?;
         editor.prompt(2, &session, "Write it.").await?;
         let (_, asked) = editor.updates(&session).await?;
         assert_eq!(asked["method"], "session/request_permission", "{asked}");
-        let chosen = json!({"outcome": "selected", "optionId": option});
-        editor.answer(&asked, chosen).await?;
+        editor.choose(&asked, option).await?;
         if option == "deny" {
             let (_, done) = editor.updates(&session).await?;
             assert_eq!(done["result"]["stopReason"], "end_turn", "{done}");
@@ -244,31 +118,26 @@ async fn nothing_but_an_offered_option_allows_a_call() -> Result<()> {
         let notice = editor.read().await?["params"]["update"]["content"]["text"].clone();
         ensure!(notice.to_string().contains("decides nothing"), "{notice}");
         // The same request has no second answer.
-        let allowed = json!({"outcome": "selected", "optionId": "allow"});
-        editor.answer(&asked, allowed).await?;
-        let cancel =
-            json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}});
-        editor.write(&cancel.to_string()).await?;
+        editor.choose(&asked, "allow").await?;
+        let cancel = json!({"sessionId": session});
+        editor.notify("session/cancel", cancel).await?;
         let (_, done) = editor.updates(&session).await?;
         assert_eq!(done["result"]["stopReason"], "cancelled", "{done}");
     }
     assert!(machine.read("out.txt").is_err());
-    assert_eq!(editor.ends().await?, (Some(0), String::new()));
-    Ok(())
+    editor.ends().await
 }
 
 /// The work of an editor that has gone is told to the next one.
 #[tokio::test(flavor = "multi_thread")]
 async fn running_work_is_followed_after_a_load() -> Result<()> {
     let machine = PersonalMachine::start(script()).await?;
-    let mut editor = Editor::start(&machine, &["--permissions", "careful"])?;
-    editor.greet().await?;
-    let session = editor.open(&machine).await?;
+    let mut editor = greeted(&machine, &["--permissions", "careful"]).await?;
+    let session = editor.open(&machine.work()).await?;
     editor.prompt(2, &session, "Write it.").await?;
     let (_, asked) = editor.updates(&session).await?;
     editor.process.kill().await?;
-    let mut editor = Editor::start(&machine, &[])?;
-    editor.greet().await?;
+    let mut editor = greeted(&machine, &[]).await?;
     let load = json!({"sessionId": session, "cwd": machine.work(), "mcpServers": []});
     editor.request(3, "session/load", load).await?;
     let (history, loaded) = editor.updates(&session).await?;
@@ -278,20 +147,19 @@ async fn running_work_is_followed_after_a_load() -> Result<()> {
         true => (loaded, editor.updates(&session).await?.1),
         false => (editor.updates(&session).await?.1, loaded),
     };
-    assert_eq!(loaded["result"], json!({}), "{loaded}");
+    assert!(loaded["result"]["modes"].is_object(), "{loaded}");
     assert_eq!(
         asked_again["params"]["toolCall"],
         asked["params"]["toolCall"]
     );
-    let chosen = json!({"outcome": "selected", "optionId": "allow"});
-    editor.answer(&asked_again, chosen).await?;
+    editor.choose(&asked_again, "allow").await?;
     let mut said = String::new();
     while !said.contains("It is written.") {
         let update = editor.read().await?["params"]["update"].clone();
         said += update["content"]["text"].as_str().unwrap_or_default();
     }
     assert_eq!(machine.read("out.txt")?, "one\ntwo\n");
-    assert_eq!(editor.ends().await?.0, Some(0));
+    editor.leaves().await?;
     Ok(())
 }
 
@@ -305,21 +173,18 @@ async fn reply_goes_on_when_the_command_is_killed() -> Result<()> {
     let mut front = machine.planck(&[])?;
     front.env("PLANCK_MODELS_DEFAULT", "openai:gpt-5");
     let _front = Front::start(front, machine.folder(), &[]).await?;
-    let mut editor = Editor::start(&machine, &[])?;
-    editor.greet().await?;
-    let session = editor.open(&machine).await?;
+    let mut editor = greeted(&machine, &[]).await?;
+    let session = editor.open(&machine.work()).await?;
     editor.prompt(2, &session, "Tell a story.").await?;
-    editor.read().await?;
+    while editor.read().await?["params"]["update"]["sessionUpdate"] != "agent_message_chunk" {}
     editor.process.kill().await?;
     for is_over in [false, true] {
-        let mut editor = Editor::start(&machine, &[])?;
-        editor.greet().await?;
+        let mut editor = greeted(&machine, &[]).await?;
         let load = json!({"sessionId": session, "cwd": machine.work(), "mcpServers": []});
         editor.request(3, "session/load", load).await?;
         let (history, loaded) = editor.updates(&session).await?;
-        assert_eq!(loaded["result"], json!({}), "{loaded}");
-        let commands = editor.read().await?["params"]["update"]["sessionUpdate"].clone();
-        assert_eq!(commands, "available_commands_update");
+        assert!(loaded["result"]["modes"].is_object(), "{loaded}");
+        editor.commands(&session).await?;
         let mut told = text_of(&history, "agent_message_chunk");
         assert_eq!(told == story, is_over, "{told}");
         while told != story {
@@ -327,7 +192,7 @@ async fn reply_goes_on_when_the_command_is_killed() -> Result<()> {
             let update = editor.read().await?["params"]["update"].clone();
             told += update["content"]["text"].as_str().unwrap_or_default();
         }
-        assert_eq!(editor.ends().await?.0, Some(0));
+        editor.leaves().await?;
     }
     machine.check_model()
 }
@@ -335,7 +200,7 @@ async fn reply_goes_on_when_the_command_is_killed() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_mistake_has_its_code_and_the_connection_goes_on() -> Result<()> {
     let machine = PersonalMachine::start(Script::new().always("Quick.")).await?;
-    let mut editor = Editor::start(&machine, &[])?;
+    let mut editor = Editor::start(acp(&machine, &[])?)?;
     let new = |cwd: &str| json!({"cwd": cwd, "mcpServers": []});
     let early = editor.call(1, "session/new", new("/")).await?;
     assert_eq!(early["error"]["code"], -32600, "{early}");
@@ -377,16 +242,24 @@ async fn every_mistake_has_its_code_and_the_connection_goes_on() -> Result<()> {
         let answer = editor.call(4, method, params).await?;
         assert_eq!(answer["error"]["code"], code, "{answer}");
     }
-    let session = editor.open(&machine).await?;
-    let image = json!([{"type": "image", "data": "AAAA", "mimeType": "image/png"}]);
-    let image = json!({"sessionId": session, "prompt": image});
-    let refused = editor.call(5, "session/prompt", image).await?;
+    let session = editor.open(&machine.work()).await?;
+    for block in [
+        json!({"type": "image", "data": "no Base64", "mimeType": "image/png"}),
+        json!({"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}),
+        json!({"type": "resource", "resource": {"uri": "file:///a", "blob": "AAAA"}}),
+    ] {
+        let prompt = json!({"sessionId": session, "prompt": [block]});
+        let refused = editor.call(5, "session/prompt", prompt).await?;
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    }
+    let empty = json!({"sessionId": session, "prompt": []});
+    let refused = editor.call(5, "session/prompt", empty).await?;
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
     editor.prompt(6, &session, "Hello.").await?;
     let (said, done) = editor.updates(&session).await?;
     assert_eq!(text_of(&said, "agent_message_chunk"), "Quick.");
     assert_eq!(done["result"]["stopReason"], "end_turn", "{done}");
-    assert_eq!(editor.ends().await?, (Some(0), String::new()));
+    editor.ends().await?;
     machine.check_model()
 }
 
@@ -394,16 +267,12 @@ async fn every_mistake_has_its_code_and_the_connection_goes_on() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn cancel_ends_a_reply_that_streams() -> Result<()> {
     let machine = PersonalMachine::start(script()).await?;
-    let mut editor = Editor::start(&machine, &[])?;
-    editor.greet().await?;
-    let session = editor.open(&machine).await?;
+    let mut editor = greeted(&machine, &[]).await?;
+    let session = editor.open(&machine.work()).await?;
     editor.prompt(2, &session, "Tell a story.").await?;
-    let first = editor.read().await?;
-    let update = &first["params"]["update"];
-    assert_eq!(update["sessionUpdate"], "agent_message_chunk", "{first}");
-    let cancel =
-        json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}});
-    editor.write(&cancel.to_string()).await?;
+    while editor.read().await?["params"]["update"]["sessionUpdate"] != "agent_message_chunk" {}
+    let cancel = json!({"sessionId": session});
+    editor.notify("session/cancel", cancel).await?;
     let (_, done) = editor.updates(&session).await?;
     assert_eq!(
         (&done["id"], &done["result"]),
@@ -413,6 +282,92 @@ async fn cancel_ends_a_reply_that_streams() -> Result<()> {
     let (said, done) = editor.updates(&session).await?;
     assert_eq!(text_of(&said, "agent_message_chunk"), "Quick.");
     assert_eq!(done["result"]["stopReason"], "end_turn", "{done}");
-    assert_eq!(editor.ends().await?, (Some(0), String::new()));
+    editor.ends().await
+}
+
+/// An editor sends what its user typed as soon as it has cancelled.
+#[tokio::test(flavor = "multi_thread")]
+async fn prompt_behind_a_cancel_waits_for_its_end() -> Result<()> {
+    let machine = PersonalMachine::start(script()).await?;
+    let mut editor = greeted(&machine, &[]).await?;
+    let session = editor.open(&machine.work()).await?;
+    editor.prompt(2, &session, "Tell a story.").await?;
+    while editor.read().await?["params"]["update"]["sessionUpdate"] != "agent_message_chunk" {}
+    let cancel = json!({"sessionId": session});
+    editor.notify("session/cancel", cancel.clone()).await?;
+    editor.prompt(3, &session, "Hello.").await?;
+    // One prompt waits, and not more.
+    editor.prompt(4, &session, "Hello.").await?;
+    let mut ends = Vec::new();
+    while ends.len() < 3 {
+        let (updates, end) = editor.updates(&session).await?;
+        let said = text_of(&updates, "agent_message_chunk");
+        ends.push((end["id"].clone(), end["result"]["stopReason"].clone(), said));
+    }
+    ends.sort_by_key(|(id, _, _)| id.as_u64());
+    assert_eq!(ends[0].1, "cancelled", "{ends:?}");
+    assert_eq!((&ends[1].1, &*ends[1].2), (&json!("end_turn"), "Quick."));
+    assert_eq!(ends[2].1, json!(null), "{ends:?}");
+
+    // A prompt that waits is cancelled as well.
+    editor.prompt(5, &session, "Tell a story.").await?;
+    while editor.read().await?["params"]["update"]["sessionUpdate"] != "agent_message_chunk" {}
+    editor.notify("session/cancel", cancel.clone()).await?;
+    editor.prompt(6, &session, "Hello.").await?;
+    editor.notify("session/cancel", cancel).await?;
+    for _ in 0..2 {
+        let (_, end) = editor.updates(&session).await?;
+        assert_eq!(end["result"]["stopReason"], "cancelled", "{end}");
+    }
+    editor.ends().await
+}
+
+/// An editor shows the answer to its first request, and not what a command warns of.
+#[tokio::test(flavor = "multi_thread")]
+async fn reason_for_a_failed_start_is_the_answer_to_the_first_request() -> Result<()> {
+    let machine = PersonalMachine::start(Script::new()).await?;
+    let nowhere = ["--nats", "nats://127.0.0.1:1"];
+    let mut editor = Editor::start(acp(&machine, &nowhere)?)?;
+    let hello = json!({"protocolVersion": 1, "clientCapabilities": {}});
+    let refused = editor.call(0, "initialize", hello).await?;
+    assert_eq!(refused["error"]["code"], -32603, "{refused}");
+    let why = refused["error"]["message"].as_str().unwrap_or_default();
+    assert!(why.contains("127.0.0.1:1"), "{why}");
+    let status = editor.process.wait().await?;
+    assert_eq!(status.code(), Some(4));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_of_editors_name_this_program_and_its_arguments() -> Result<()> {
+    let machine = PersonalMachine::start(Script::new()).await?;
+    let printed = async |editor: &str| {
+        let command = ["acp", "--team", "a \"b\"", "--print-config", editor];
+        let ran = machine.run(&command).await?;
+        ensure!(ran.code == 0, "{ran:?}");
+        Ok(ran.out)
+    };
+    for (editor, path) in [
+        ("zed", "/agent_servers/Planck"),
+        ("jetbrains", "/agent_servers/Planck"),
+        ("vscode", "/acp.agents/Planck"),
+    ] {
+        let settings: Value = serde_json::from_str(&printed(editor).await?)?;
+        let start = settings.pointer(path).cloned().unwrap_or_default();
+        assert_eq!(
+            start["args"],
+            json!(["acp", "--team", "a \"b\""]),
+            "{settings}"
+        );
+        let program = start["command"].as_str().unwrap_or_default();
+        assert!(std::path::Path::new(program).is_absolute(), "{settings}");
+    }
+    let adapter = printed("neovim").await?;
+    assert!(
+        adapter.contains(r#", "acp", "--team", "a \"b\"" }"#),
+        "{adapter}"
+    );
+    let unknown = machine.run(&["acp", "--print-config", "ed"]).await?;
+    assert_eq!(unknown.code, 2, "{unknown:?}");
     Ok(())
 }

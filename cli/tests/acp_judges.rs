@@ -13,13 +13,13 @@ use std::{
     process::Stdio,
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use planck_scripted_model::{Pace, Reply, Script, When};
 use planck_tests::{
     machine::{PersonalMachine, Ran, run},
     sdk::{Sdk, is_there, node_in},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 const COMMAND: &str = "echo one > out.txt\necho two >> out.txt";
@@ -221,12 +221,33 @@ async fn keys_in_neovim_ask_allow_deny_and_stop() -> Result<()> {
     machine.check_model()
 }
 
-#[test]
-fn page_of_editors_has_the_blocks_for_their_settings() {
-    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
-    let page = read("docs/editors.md");
-    for name in ["zed.json", "jetbrains.json", "neovim.lua", "vscode.json"] {
-        let block = read(&format!("tests/judges/acp/config/{name}"));
-        assert!(page.contains(&format!("\n{block}```")), "{name}");
+/// Returns what a page has in its blocks of a language.
+fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    let begins = format!("```{language}\n");
+    let blocks = page.split(&*begins).skip(1);
+    blocks
+        .filter_map(|rest| Some(rest.split_once("```")?.0))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn page_of_editors_has_the_settings_that_are_printed() -> Result<()> {
+    let page = std::fs::read_to_string(root().join("docs/editors.md"))?;
+    let machine = PersonalMachine::start(script()).await?;
+    let mut printed = Vec::new();
+    for editor in ["zed", "jetbrains", "vscode", "neovim"] {
+        let ran = machine.run(&["acp", "--print-config", editor]).await?;
+        assert_eq!(ran.code, 0, "{ran:?}");
+        // The page has the name of the program in place of its path.
+        let (before, path) = ran.out.split_once("\"/").context("no path")?;
+        let (_, after) = path.split_once('"').context("no end of the path")?;
+        printed.push(format!("{before}\"planck\"{after}"));
     }
+    let neovim = printed.pop();
+    assert_eq!(blocks(&page, "lua"), [neovim.context("no settings")?]);
+    let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    let shown: Vec<_> = blocks(&page, "json").into_iter().map(value).collect();
+    let printed: Vec<_> = printed.iter().map(|text| value(text)).collect();
+    assert_eq!(shown, printed);
+    Ok(())
 }

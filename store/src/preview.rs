@@ -154,6 +154,7 @@ impl SessionRecord {
             owner: self.owner,
             agents: self.agents,
             workspace: self.spec.workspace,
+            dir: Some(self.spec.dir),
             created_at: self.created_at,
             updated_at: self.updated_at,
             team: self.spec.team,

@@ -20,11 +20,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    session::Sessions,
+    rpc::{Incoming, Outgoing, Params, RequestId, RpcError, next_line},
+    sessions::Sessions,
     wire::{
-        AgentInfo, Cancel, Capabilities, Incoming, Initialize, Initialized, LoadSession,
-        NewSession, Nothing, Outgoing, Params, Prompt, RequestId, RpcError, SessionUpdate, Update,
-        VERSION, next_line,
+        AgentInfo, CancelRequest, Capabilities, Initialize, Initialized, NamedSession, Nothing,
+        PromptCapabilities, SessionCapabilities, SessionUpdate, Update, VERSION,
     },
 };
 use crate::output::warn;
@@ -33,6 +33,8 @@ use crate::output::warn;
 const WAITING: usize = 64;
 /// How many requests are performed at once.
 const MOST_REQUESTS: usize = 1_024;
+/// How long the first request may take, if all that it gets is an error.
+const FIRST: Duration = Duration::from_secs(5);
 /// How long the last lines may take.
 const LAST: Duration = Duration::from_secs(2);
 
@@ -73,12 +75,26 @@ impl ToClient {
     }
 
     /// Sends a request, and waits for its answer without a time limit, because a person gives it.
-    pub async fn ask<T: Serialize>(&self, method: &'static str, params: T) -> ClientAnswer {
+    /// If the question is withdrawn first, the client is told so, and nothing is returned.
+    pub async fn ask<T: Serialize>(
+        &self,
+        method: &'static str,
+        params: T,
+        withdrawn: &CancellationToken,
+    ) -> Option<ClientAnswer> {
         let (sender, answer) = oneshot::channel();
         let id = self.asked().open(sender);
         self.send(&Outgoing::request(id, method, params)).await;
         let gone = || RpcError::new(RpcError::INTERNAL, "the client has gone");
-        answer.await.unwrap_or_else(|_| Err(gone()))
+        tokio::select! {
+            answer = answer => Some(answer.unwrap_or_else(|_| Err(gone()))),
+            () = withdrawn.cancelled() => {
+                self.asked().open.remove(&id);
+                let cancel = CancelRequest { request_id: RequestId::Number(id) };
+                self.send(&Outgoing::notification("$/cancel_request", cancel)).await;
+                None
+            }
+        }
     }
 
     /// Takes an answer of the client. An answer to what was not asked, or a second one, is dropped.
@@ -136,6 +152,27 @@ pub async fn serve(
     read
 }
 
+/// Answers the first request of a client with an error, if it comes soon.
+pub async fn refuse(input: impl AsyncRead + Unpin, mut output: impl AsyncWrite + Unpin, why: &str) {
+    let mut input = BufReader::new(input);
+    let refuse = async {
+        while let Ok(Some(line)) = next_line(&mut input).await {
+            let message = line.ok().and_then(|line| Incoming::parse(&line).ok());
+            if let Some(Incoming::Request { id, .. }) = message {
+                let error = RpcError::new(RpcError::INTERNAL, why);
+                let line = Outgoing::<Nothing>::answer(id, Err(error)).line();
+                output
+                    .write_all(line.unwrap_or_default().as_bytes())
+                    .await?;
+                return output.flush().await;
+            }
+        }
+        Ok(())
+    };
+    // The reason is also what the command ends with.
+    let _ = timeout(FIRST, refuse).await;
+}
+
 async fn write(
     mut queue: mpsc::Receiver<String>,
     mut output: impl AsyncWrite + Unpin,
@@ -184,7 +221,8 @@ impl Connection {
         params: &Params,
     ) -> Result<(), RpcError> {
         if method == "initialize" {
-            let _: Initialize = params.read()?;
+            let initialize: Initialize = params.read()?;
+            self.sessions.serve_a(initialize.client_capabilities.used());
             self.is_initialized = true;
             self.to_client.answer(id.clone(), Ok(initialized())).await;
             return Ok(());
@@ -197,24 +235,54 @@ impl Connection {
             let why = format!("{MOST_REQUESTS} requests are being performed; wait for an answer");
             return Err(RpcError::new(RpcError::INTERNAL, why));
         }
-        let (sessions, id) = (Arc::clone(&self.sessions), id.clone());
+        self.begin(id.clone(), method, params)
+    }
+
+    /// Begins to perform a request. The order of requests holds up to here, so that a
+    /// `session/cancel` finds the prompt before it.
+    fn begin(&mut self, id: RequestId, method: &str, params: &Params) -> Result<(), RpcError> {
+        let sessions = Arc::clone(&self.sessions);
         match method {
             // There is no method of authentication, so nothing is left to do.
-            "authenticate" => self.to_client.answer(id, Ok(Nothing {})).await,
-            "session/new" => {
-                let new: NewSession = params.read()?;
-                self.requests.spawn(sessions.start(id, new));
+            "authenticate" | "logout" => {
+                let to_client = self.to_client.clone();
+                let answer = async move { to_client.answer(id, Ok(Nothing {})).await };
+                self.requests.spawn(answer);
             }
-            "session/load" => {
-                let load: LoadSession = params.read()?;
-                let claim = sessions.claim(&load.session_id)?;
-                self.requests.spawn(sessions.load(id, claim, load));
+            "session/new" => {
+                let new = params.read()?;
+                self.requests.spawn(sessions.create(id, new));
+            }
+            "session/load" | "session/resume" => {
+                let claim = sessions.claim(&params.read::<NamedSession>()?.session_id)?;
+                let tells_history = method == "session/load";
+                let open = sessions.open(id, claim, params.read()?, tells_history);
+                self.requests.spawn(open);
+            }
+            "session/list" => {
+                let list = params.read()?;
+                self.requests.spawn(sessions.list(id, list));
+            }
+            "session/close" => {
+                let named = params.read()?;
+                self.requests.spawn(sessions.close(id, named));
+            }
+            "session/delete" => {
+                let named = params.read()?;
+                self.requests.spawn(sessions.delete(id, named));
+            }
+            "session/set_mode" => {
+                let set = params.read()?;
+                self.requests.spawn(sessions.set_mode(id, set));
+            }
+            "session/set_config_option" => {
+                let set = params.read()?;
+                self.requests.spawn(sessions.set_config_option(id, set));
             }
             "session/prompt" => {
-                let prompt: Prompt = params.read()?;
-                // The claim is here so that a `session/cancel` right after it finds the prompt.
-                let claim = sessions.claim(&prompt.session_id)?;
-                self.requests.spawn(sessions.prompt(id, claim, prompt));
+                if let Some(prompt) = sessions.take_prompt(id, params.read()?)? {
+                    self.requests.spawn(prompt);
+                }
             }
             other => {
                 let why = format!("there is no method `{other}`");
@@ -226,10 +294,18 @@ impl Connection {
 
     /// Takes a notification. One that is unknown or malformed is dropped, because it has no answer.
     fn notified(&self, method: &str, params: &Params) {
-        if method == "session/cancel"
-            && let Ok(Cancel { session_id }) = params.read()
-        {
-            self.sessions.cancel(&session_id);
+        match method {
+            "session/cancel" => {
+                if let Ok(NamedSession { session_id }) = params.read() {
+                    self.sessions.cancel(&session_id);
+                }
+            }
+            "$/cancel_request" => {
+                if let Ok(CancelRequest { request_id }) = params.read() {
+                    self.sessions.cancel_request(&request_id);
+                }
+            }
+            _ => {}
         }
     }
 }
@@ -237,7 +313,19 @@ impl Connection {
 fn initialized() -> Initialized {
     Initialized {
         protocol_version: VERSION,
-        agent_capabilities: Capabilities { load_session: true },
+        agent_capabilities: Capabilities {
+            load_session: true,
+            prompt_capabilities: PromptCapabilities {
+                image: true,
+                embedded_context: true,
+            },
+            session_capabilities: SessionCapabilities {
+                list: Nothing {},
+                resume: Nothing {},
+                close: Nothing {},
+                delete: Nothing {},
+            },
+        },
         agent_info: AgentInfo {
             name: "planck",
             title: "Planck",

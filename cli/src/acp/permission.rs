@@ -1,4 +1,4 @@
-//! Requests for the permission to run a tool call, and what the client's answers mean.
+//! Requests for permissions, and what the client's answers mean. This module does no I/O.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,13 +6,14 @@ use planck_client::turn::TurnEvent;
 use planck_common::{
     AgentId, CallId,
     command::Answer,
-    wait::{WaitDecision, WaitKind, WaitOpened, WaitScope},
+    wait::{ChangeKind, ProtectedChange, WaitDecision, WaitKind, WaitOpened, WaitScope},
 };
+use planck_host::terminal::clean;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    updates::{kind, title},
+    updates::CallHead,
     wire::{
         PermissionAnswer, PermissionKind, PermissionOption, PermissionOutcome, RequestPermission,
         ToolCall, ToolContent, ToolStatus,
@@ -47,25 +48,62 @@ struct RequestedCall<'a> {
     why: Option<String>,
 }
 
+/// The changed files that a wait is about.
+#[derive(Deserialize)]
+struct RequestedChanges {
+    changes: Vec<ProtectedChange>,
+}
+
 /// Returns the request for a wait, with the whole of what is asked. Returns `None` if the wait is
-/// none for an approval.
+/// neither about an approval nor about a change.
 pub fn request<'a>(session: &'a str, wait: &WaitOpened) -> Option<RequestPermission<'a>> {
-    if wait.kind != WaitKind::Approval {
-        return None;
-    }
-    let call: RequestedCall<'_> = serde_json::from_str(wait.request.get()).ok()?;
+    let request = wait.request.get();
+    let asked = match wait.kind {
+        WaitKind::Approval => {
+            let call: RequestedCall<'_> = serde_json::from_str(request).ok()?;
+            let CallHead { title, kind } = CallHead::of(&call.tool, call.args);
+            ToolCall {
+                title: Some(title),
+                kind: Some(kind),
+                content: call.why.map(|why| vec![ToolContent::text(clean(&why))]),
+                raw_input: serde_json::from_str(call.args.get()).ok(),
+                ..ToolCall::default()
+            }
+        }
+        WaitKind::Change => {
+            let RequestedChanges { changes } = serde_json::from_str(request).ok()?;
+            let texts = changes
+                .iter()
+                .map(|change| ToolContent::text(words(change)));
+            ToolCall {
+                title: Some(clean(&wait.title).into_owned()),
+                content: Some(texts.collect()),
+                raw_input: serde_json::from_str(request).ok(),
+                ..ToolCall::default()
+            }
+        }
+        WaitKind::Question | WaitKind::ClientTool | WaitKind::Budget => return None,
+    };
     Some(RequestPermission {
         session_id: session,
         tool_call: ToolCall {
             tool_call_id: wait.call().to_string(),
-            title: Some(title(&call.tool, call.args)),
-            kind: Some(kind(&call.tool)),
             status: Some(ToolStatus::Pending),
-            content: call.why.map(|why| vec![ToolContent::text(why)]),
-            raw_input: serde_json::from_str(call.args.get()).ok(),
+            ..asked
         },
         options: offered(wait),
     })
+}
+
+/// Returns a changed file with its present text.
+fn words(change: &ProtectedChange) -> String {
+    let what = match change.change {
+        ChangeKind::Added => "new",
+        ChangeKind::Changed => "changed",
+        ChangeKind::Removed => "removed",
+    };
+    let text = change.text.as_deref().unwrap_or_default();
+    clean(&format!("{what}: {}\n{text}", change.path)).into_owned()
 }
 
 fn offered(wait: &WaitOpened) -> Vec<PermissionOption> {
@@ -130,8 +168,8 @@ impl OpenWaits {
         self.is_live
     }
 
-    /// Takes an event, and returns the waits that the client is now to be asked about.
-    pub fn take(&mut self, event: &TurnEvent) -> Vec<WaitOpened> {
+    /// Takes an event, and returns what has changed of the waits that the client is asked about.
+    pub fn take(&mut self, event: &TurnEvent) -> WaitNews {
         let own = self.open.entry(None).or_default();
         if let TurnEvent::WaitOpened(wait) = event {
             own.retain(|known| known.id != wait.id);
@@ -144,19 +182,34 @@ impl OpenWaits {
         } else if let TurnEvent::CaughtUp = event {
             self.is_live = true;
         } else {
-            return Vec::new();
+            return WaitNews::default();
         }
         if !self.is_live {
-            return Vec::new();
+            return WaitNews::default();
         }
         let place = |wait: &WaitOpened| (wait.id.clone(), wait.digest.clone());
-        let open = self.open.values().flatten();
-        let now: HashSet<_> = open.clone().map(place).collect();
-        let new = open.filter(|wait| !self.told.contains(&place(wait)));
-        let new = new.cloned().collect();
-        self.told = now;
-        new
+        let open = self.open.iter();
+        let open = open.flat_map(|(agent, waits)| waits.iter().map(move |wait| (agent, wait)));
+        let now: HashSet<_> = open.clone().map(|(_, wait)| place(wait)).collect();
+        let new = open.filter(|(_, wait)| !self.told.contains(&place(wait)));
+        let new = new.map(|(agent, wait)| (agent.clone(), wait.clone()));
+        let new = new.collect();
+        let told = std::mem::replace(&mut self.told, now);
+        let closed = told.difference(&self.told);
+        WaitNews {
+            closed: closed.map(|(id, _)| id.clone()).collect(),
+            new,
+        }
     }
+}
+
+/// What has changed of the open waits.
+#[derive(Debug, Default)]
+pub struct WaitNews {
+    /// The waits that are no longer open as the client was asked about them.
+    pub closed: Vec<CallId>,
+    /// The waits that are new, and the worker that waits, if it is not the lead.
+    pub new: Vec<(Option<AgentId>, WaitOpened)>,
 }
 
 #[cfg(test)]
@@ -224,12 +277,26 @@ mod tests {
 
     #[test]
     fn other_waits_are_no_requests_for_a_permission() {
-        for kind in ["question", "client_tool", "budget", "change"] {
+        for kind in ["question", "client_tool", "budget"] {
             assert!(
                 request("s1", &wait(json!({"kind": kind}))).is_none(),
                 "{kind}"
             );
         }
+    }
+
+    #[test]
+    fn changed_files_are_shown_with_their_text() {
+        let changes =
+            json!([{"call": "c1", "path": "/a/.git/hooks/x", "change": "added", "text": "x"}]);
+        let request = request(
+            "s1",
+            &wait(json!({"kind": "change", "title": "a hook", "request": {"changes": changes}})),
+        );
+        let asked = serde_json::to_value(request.unwrap()).unwrap();
+        let text = &asked["toolCall"]["content"][0]["content"]["text"];
+        assert_eq!(*text, "new: /a/.git/hooks/x\nx");
+        assert_eq!(asked["toolCall"]["title"], "a hook");
     }
 
     #[test]
@@ -249,22 +316,28 @@ mod tests {
             })
         };
         let mut waits = OpenWaits::default();
-        for (event, expected) in [
-            (opened("c1"), &[][..]),
-            (opened("c2"), &[]),
-            (closed("c1"), &[]),
-            (TurnEvent::CaughtUp, &["c2"]),
-            (opened("c3"), &["c3"]),
-            (worker(&["c4"]), &["c4"]),
-            (worker(&["c4", "c5"]), &["c5"]),
-            (worker(&[]), &[]),
-            (closed("c2"), &[]),
+        for (event, expected, withdrawn) in [
+            (opened("c1"), &[][..], &[][..]),
+            (opened("c2"), &[], &[]),
+            (closed("c1"), &[], &[]),
+            (TurnEvent::CaughtUp, &["c2"], &[]),
+            (opened("c3"), &["c3"], &[]),
+            (worker(&["c4"]), &["c4"], &[]),
+            (worker(&["c4", "c5"]), &["c5"], &[]),
+            (worker(&["c5"]), &[], &["c4"]),
+            (closed("c2"), &[], &["c2"]),
             // The call asks again.
-            (opened("c2"), &["c2"]),
+            (opened("c2"), &["c2"], &[]),
         ] {
-            let new = waits.take(&event);
-            let ids: Vec<&str> = new.iter().map(|wait| wait.id.as_str()).collect();
+            let WaitNews { closed, new } = waits.take(&event);
+            let ids: Vec<&str> = new.iter().map(|(_, wait)| wait.id.as_str()).collect();
             assert_eq!(ids, expected, "{event:?}");
+            let closed: Vec<&str> = closed.iter().map(CallId::as_str).collect();
+            assert_eq!(closed, withdrawn, "{event:?}");
+            let is_of_worker = |(agent, wait): &(Option<AgentId>, WaitOpened)| {
+                agent.is_some() == ["c4", "c5"].contains(&wait.id.as_str())
+            };
+            assert!(new.iter().all(is_of_worker), "{event:?}");
         }
     }
 }

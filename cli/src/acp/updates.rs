@@ -1,11 +1,20 @@
 //! Translates the events of a turn into updates of a session, without I/O.
 
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
+
 use planck_client::turn::TurnEvent;
 use planck_common::{CallId, event::TurnOutcome};
+use planck_host::terminal::clean;
 use serde_json::{Value, value::RawValue};
 
-use super::wire::{
-    Chunk, Content, RpcError, StopReason, ToolCall, ToolContent, ToolKind, ToolStatus, Update,
+use super::{
+    rpc::RpcError,
+    wire::{
+        Chunk, Content, Location, StopReason, ToolCall, ToolContent, ToolKind, ToolStatus, Update,
+    },
 };
 use crate::ask::leaves_sandbox;
 
@@ -18,19 +27,32 @@ const AGAIN: &str = "\n\n(the model answers again)\n\n";
 pub struct Translator {
     /// The beginning of the ids of messages, which are unique in the session.
     prefix: String,
+    /// The directory of the session, from which the paths of calls start.
+    dir: PathBuf,
+    /// Whether the client shows notices that are no messages.
+    has_notices: bool,
     /// The number of replies so far. Each is a message of its own.
     replies: usize,
     has_pieces: bool,
     is_again: bool,
+    /// The reply of the last text, unless a tool call or a message of the user came after it. Many
+    /// clients put the texts of replies together.
+    said_in: Option<usize>,
+    /// The calls that have not ended.
+    open: HashMap<CallId, CallHead>,
 }
 
 impl Translator {
-    pub fn new(prefix: impl Into<String>) -> Self {
+    pub fn new(prefix: impl Into<String>, dir: &str, has_notices: bool) -> Self {
         Self {
             prefix: prefix.into(),
+            dir: dir.into(),
+            has_notices,
             replies: 0,
             has_pieces: false,
             is_again: false,
+            said_in: None,
+            open: HashMap::new(),
         }
     }
 
@@ -43,20 +65,23 @@ impl Translator {
                 self.is_again |= self.has_pieces;
                 self.begin()
             }
-            TurnEvent::Text { text, .. } => self.piece(text, Update::AgentMessageChunk),
+            TurnEvent::Text { text, .. } => self.text(text),
             TurnEvent::Reasoning { text, .. } => self.piece(text, Update::AgentThoughtChunk),
             TurnEvent::ToolCalled {
                 call_id,
                 name,
                 args,
                 invalid,
-            } => vec![called(call_id, name, args, invalid.as_deref())],
+            } => {
+                self.said_in = None;
+                vec![self.called(call_id, name, args, invalid.as_deref())]
+            }
             TurnEvent::ToolStarted { call_id } => {
-                vec![changed(call_id, ToolStatus::InProgress, None)]
+                vec![self.changed(call_id, ToolStatus::InProgress, None)]
             }
             TurnEvent::ToolProgress {
                 call_id, message, ..
-            } => vec![changed(call_id, ToolStatus::InProgress, Some(message))],
+            } => vec![self.changed(call_id, ToolStatus::InProgress, Some(message))],
             TurnEvent::ToolEnded {
                 call_id,
                 result,
@@ -66,24 +91,41 @@ impl Translator {
                     true => ToolStatus::Failed,
                     false => ToolStatus::Completed,
                 };
-                vec![changed(call_id, status, Some(result))]
+                let result = Some(&**result).filter(|result| !result.is_empty());
+                let ended = self.changed(call_id, status, result);
+                self.open.remove(call_id);
+                vec![ended]
             }
+            TurnEvent::Warning { message, .. } => vec![self.notice(message)],
             TurnEvent::Started { .. }
             | TurnEvent::StepEnded { .. }
             | TurnEvent::WaitOpened(_)
             | TurnEvent::WaitClosed(_)
             | TurnEvent::Worker(_)
-            | TurnEvent::Warning { .. }
             | TurnEvent::CaughtUp
             | TurnEvent::Ended { .. }
             | TurnEvent::Failed { .. } => Vec::new(),
         }
     }
 
+    /// Forgets what was said before a message of the user.
+    pub fn user_said(&mut self) {
+        self.said_in = None;
+    }
+
     fn begin(&mut self) -> Vec<Update> {
         self.replies += 1;
         self.has_pieces = false;
         Vec::new()
+    }
+
+    fn text(&mut self, text: &str) -> Vec<Update> {
+        let before = self.said_in.replace(self.replies);
+        let is_next = before.is_some_and(|reply| reply != self.replies);
+        match is_next && !self.is_again {
+            true => self.piece(&format!("\n\n{text}"), Update::AgentMessageChunk),
+            false => self.piece(text, Update::AgentMessageChunk),
+        }
     }
 
     fn piece(&mut self, text: &str, update: fn(Chunk) -> Update) -> Vec<Update> {
@@ -100,11 +142,91 @@ impl Translator {
         chunk(format!("{}-{}", self.prefix, self.replies), text)
     }
 
-    /// Returns a message that this command itself says.
+    /// Returns what this command itself says. A client that has no notices shows it as a message.
     pub fn notice(&self, text: &str) -> Update {
+        let text = clean(text);
+        if self.has_notices {
+            return Update::Notice {
+                severity: "warning",
+                title: text.into_owned(),
+            };
+        }
         let id = format!("{}-notice", self.prefix);
         Update::AgentMessageChunk(chunk(id, format!("\n\n(planck: {text})\n\n")))
     }
+
+    /// Returns a message of the lead about the session, which no model has said.
+    pub fn said(&self, text: &str) -> Update {
+        Update::AgentMessageChunk(self.chunk(text))
+    }
+
+    fn changed(&self, id: &CallId, status: ToolStatus, text: Option<&str>) -> Update {
+        let content = text.map(|text| vec![ToolContent::text(text)]);
+        let head = self.open.get(id).cloned();
+        let changed = head.map(|head| head.changed(id, status));
+        Update::ToolCallChanged(ToolCall {
+            content,
+            ..changed.unwrap_or_else(|| ToolCall {
+                tool_call_id: id.to_string(),
+                status: Some(status),
+                ..ToolCall::default()
+            })
+        })
+    }
+
+    fn called(
+        &mut self,
+        id: &CallId,
+        name: &str,
+        args: &RawValue,
+        invalid: Option<&str>,
+    ) -> Update {
+        let input = match invalid {
+            Some(text) => Value::from(text),
+            None => serde_json::from_str(args.get()).unwrap_or_default(),
+        };
+        let content = change_of(&self.dir, name, &input);
+        let head = CallHead::of(name, args);
+        self.open.insert(id.clone(), head.clone());
+        Update::ToolCall(ToolCall {
+            tool_call_id: id.to_string(),
+            title: Some(head.title),
+            kind: Some(head.kind),
+            status: Some(ToolStatus::Pending),
+            content: content.map(|change| vec![change]),
+            locations: path_of(&self.dir, name, &input)
+                .map(|path| Location { path })
+                .into_iter()
+                .collect(),
+            raw_input: Some(input),
+        })
+    }
+}
+
+/// Returns the file that a call of a tool for files names.
+fn path_of(dir: &Path, tool: &str, input: &Value) -> Option<String> {
+    let is_about_files = matches!(tool, "read" | "edit" | "write");
+    let path = input.get("path").and_then(Value::as_str);
+    let path = dir.join(path.filter(|_| is_about_files)?);
+    // An editor cannot open the file of a session that works on another machine.
+    let path = path.is_absolute().then_some(path)?;
+    Some(path.to_string_lossy().into_owned())
+}
+
+/// Returns the change that a call makes to a file. What `write` replaces is not known.
+fn change_of(dir: &Path, tool: &str, input: &Value) -> Option<ToolContent> {
+    let text = |name: &str| Some(input.get(name)?.as_str()?.to_owned());
+    let (old_text, new_text) = match tool {
+        "edit" => (Some(text("old_string")?), text("new_string")?),
+        "write" => (None, text("content")?),
+        _ => return None,
+    };
+    let path = path_of(dir, tool, input)?;
+    Some(ToolContent::Diff {
+        path,
+        old_text,
+        new_text,
+    })
 }
 
 /// Returns the update for what the user has said.
@@ -112,55 +234,76 @@ pub fn said(id: &str, text: &str) -> Update {
     Update::UserMessageChunk(chunk(id.to_owned(), text))
 }
 
-fn chunk(message_id: String, text: impl Into<String>) -> Chunk {
+pub fn chunk(message_id: String, text: impl Into<String>) -> Chunk {
     Chunk {
         message_id,
         content: Content::Text { text: text.into() },
     }
 }
 
-fn called(id: &CallId, name: &str, args: &RawValue, invalid: Option<&str>) -> Update {
-    let input = match invalid {
-        Some(text) => Value::from(text),
-        None => serde_json::from_str(args.get()).unwrap_or_default(),
-    };
-    Update::ToolCall(ToolCall {
-        tool_call_id: id.to_string(),
-        title: Some(title(name, args)),
-        kind: Some(kind(name)),
-        status: Some(ToolStatus::Pending),
-        content: None,
-        raw_input: Some(input),
-    })
+/// What an editor shows of a call first. Every update has it, because an editor may keep calls only
+/// for one prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallHead {
+    pub title: String,
+    pub kind: ToolKind,
 }
 
-fn changed(id: &CallId, status: ToolStatus, text: Option<&str>) -> Update {
-    Update::ToolCallChanged(ToolCall {
-        tool_call_id: id.to_string(),
-        status: Some(status),
-        content: text.map(|text| vec![ToolContent::text(text)]),
-        ..ToolCall::default()
-    })
+impl CallHead {
+    pub fn of(tool: &str, args: &RawValue) -> Self {
+        Self {
+            title: title(tool, args),
+            kind: kind(tool),
+        }
+    }
+
+    /// Returns the head of a call that has one.
+    pub fn of_call(call: &ToolCall) -> Option<Self> {
+        Some(Self {
+            title: call.title.clone()?,
+            kind: call.kind?,
+        })
+    }
+
+    /// Returns the update that gives the call another status.
+    pub fn changed(self, id: &CallId, status: ToolStatus) -> ToolCall {
+        ToolCall {
+            tool_call_id: id.to_string(),
+            title: Some(self.title),
+            kind: Some(self.kind),
+            status: Some(status),
+            ..ToolCall::default()
+        }
+    }
 }
 
-/// Returns the title of a call. It has the whole command, because a person decides by it.
-pub fn title(tool: &str, args: &RawValue) -> String {
+/// Returns the title of a call. It has the whole command, because a person decides by it. Characters
+/// that hide others are shown as what they are.
+fn title(tool: &str, args: &RawValue) -> String {
     let read: Value = serde_json::from_str(args.get()).unwrap_or_default();
     let text = |name: &str| read.get(name).and_then(Value::as_str);
     let place = match leaves_sandbox(tool, args) {
         true => "OUTSIDE of the sandbox: ",
         false => "",
     };
-    match (text("command"), text("path")) {
+    let title = match (text("command"), text("path")) {
         (Some(command), _) if tool == "bash" => format!("{place}{command}"),
         (Some(command), _) => format!("{tool}: {command}"),
         (None, Some(path)) => format!("{tool} {path}"),
-        (None, None) => tool.to_owned(),
-    }
+        (None, None) => match text("agent").or(text("type")) {
+            Some(agent) => {
+                let task = text("question").or(text("task")).unwrap_or_default();
+                let task = task.lines().next().unwrap_or_default();
+                format!("{tool} {agent}: {task}")
+            }
+            None => tool.to_owned(),
+        },
+    };
+    clean(&title).into_owned()
 }
 
 /// Returns the kind of a tool, by which an editor chooses how to show its calls.
-pub fn kind(tool: &str) -> ToolKind {
+fn kind(tool: &str) -> ToolKind {
     match tool {
         "bash" => ToolKind::Execute,
         "read" => ToolKind::Read,
@@ -221,7 +364,7 @@ mod tests {
     }
 
     fn translated(events: &[TurnEvent]) -> Value {
-        let mut translator = Translator::new("p");
+        let mut translator = Translator::new("p", "/work", false);
         let updates = events.iter().flat_map(|event| translator.take(event));
         serde_json::to_value(updates.collect::<Vec<_>>()).unwrap()
     }
@@ -253,7 +396,7 @@ mod tests {
             chunk("agent_message_chunk", "p-1", "One"),
             chunk("agent_message_chunk", "p-3", AGAIN),
             chunk("agent_message_chunk", "p-3", "Two"),
-            chunk("agent_message_chunk", "p-5", "Three"),
+            chunk("agent_message_chunk", "p-5", "\n\nThree"),
         ]);
         assert_eq!(updates, expected);
     }
@@ -279,9 +422,10 @@ mod tests {
         let expected = json!([
             {"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "echo 1\necho 2",
                 "kind": "execute", "status": "pending", "rawInput": {"command": "echo 1\necho 2"}},
-            {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "in_progress"},
-            {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "failed",
-                "content": content},
+            {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "title": "echo 1\necho 2",
+                "kind": "execute", "status": "in_progress"},
+            {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "title": "echo 1\necho 2",
+                "kind": "execute", "status": "failed", "content": content},
         ]);
         assert_eq!(updates, expected);
     }
@@ -301,7 +445,17 @@ mod tests {
                 json!({"path": "a.txt", "content": "x"}),
                 "write a.txt",
             ),
-            ("ask_agent", json!({"agent": "bob"}), "ask_agent"),
+            (
+                "ask_agent",
+                json!({"agent": "bob", "question": "Where?\nNow."}),
+                "ask_agent bob: Where?",
+            ),
+            ("list_team", json!({}), "list_team"),
+            (
+                "bash",
+                json!({"command": "rm \u{202e}a\u{1b}[8m"}),
+                "rm \\u{202e}a␛[8m",
+            ),
         ] {
             assert_eq!(title(tool, &to_raw_value(&args).unwrap()), expected);
         }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use planck_common::{Seq, command::SessionInfo, similar::nearest};
+use planck_common::{Seq, SessionId, command::SessionInfo, similar::nearest};
 
 use crate::{
     choose::{PromptedSession, shape_in},
@@ -95,6 +95,37 @@ impl<'a> SlashCommand<'a> {
         })
     }
 
+    /// Returns whether the command only tells something about a session.
+    pub fn is_report(&self) -> bool {
+        matches!(
+            self,
+            Self::Permissions(_) | Self::Team | Self::Session | Self::Cost
+        )
+    }
+
+    /// Returns what a command tells about a session. Returns `None` for a command that does something
+    /// else.
+    pub async fn report(
+        &self,
+        client: &Client,
+        session: &SessionId,
+    ) -> anyhow::Result<Option<String>> {
+        Ok(Some(match self {
+            Self::Permissions(_) => permissions::of_session(client, session).await?,
+            Self::Team => agents(&client.session(session).await?.agents),
+            Self::Session => about(&client.session(session).await?),
+            Self::Cost => format!("{}\n", consumed(&client.session(session).await?.usage)),
+            Self::Help
+            | Self::Model(_)
+            | Self::Abort
+            | Self::Rewind(_)
+            | Self::Rename(_)
+            | Self::Schema(_)
+            | Self::Quit
+            | Self::Unknown(_) => return Ok(None),
+        }))
+    }
+
     /// Performs the command. Returns `true` if the chat should end.
     pub async fn perform(
         self,
@@ -102,7 +133,11 @@ impl<'a> SlashCommand<'a> {
         talk: &mut PromptedSession,
         dir: &Path,
     ) -> anyhow::Result<bool> {
+        if let Some(report) = self.report(client, &talk.id).await? {
+            say(&report)?;
+        }
         match self {
+            Self::Team | Self::Session | Self::Cost | Self::Permissions(None) => {}
             Self::Help => say(HELP)?,
             Self::Model(None) => {
                 let models = client.models().await?.models;
@@ -110,16 +145,9 @@ impl<'a> SlashCommand<'a> {
                 say(&(model::list(&models) + &now + "change it with /model P:ID\n"))?;
             }
             Self::Model(Some(model)) => change_model(client, talk, model).await?,
-            Self::Permissions(wanted) => {
-                say(&permissions::of_session(client, &talk.id).await?)?;
-                if wanted.is_some() {
-                    say(
-                        "they stay as the session was started; another one starts with `planck chat --permissions MODE`\n",
-                    )?;
-                }
-            }
-            Self::Team => say(&agents(&client.session(&talk.id).await?.agents))?,
-            Self::Session => say(&about(&client.session(&talk.id).await?))?,
+            Self::Permissions(Some(_)) => say(
+                "they stay as the session was started; another one starts with `planck chat --permissions MODE`\n",
+            )?,
             Self::Abort => match client
                 .abort_session(&talk.id, None, None)
                 .await?
@@ -137,10 +165,6 @@ impl<'a> SlashCommand<'a> {
             Self::Rename(None) => say("write the title behind it: /rename Mend the parser\n")?,
             Self::Rename(Some(title)) => drop(rename(client, &talk.id, title).await?),
             Self::Schema(file) => give_shape(talk, dir, file)?,
-            Self::Cost => say(&format!(
-                "{}\n",
-                consumed(&client.session(&talk.id).await?.usage)
-            ))?,
             Self::Quit => return Ok(true),
             Self::Unknown(name) => {
                 let hint = match nearest(name, Self::NAMES) {

@@ -110,6 +110,9 @@ bodies! {
         /// The title that a person gave the session.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<String>,
+        /// The directory in the workspace. Absent in the answer of an older node.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dir: Option<String>,
     }
     #[derive(Default)]
     ReadEvents {

@@ -73,7 +73,7 @@ def play(cast):
         assert time.monotonic() < end, Path("one.log").read_text()
         time.sleep(0.2)
     team = str(ROOT / "examples/teams/build-a-cli")
-    with Neovim([str(BUILD / "planck"), "acp", "--team", team], COLUMNS, ROWS, see, LUA) as neovim:
+    with Neovim(["planck", "acp", "--team", team], COLUMNS, ROWS, see, LUA) as neovim:
         neovim.types(":belowright 11split +terminal\r")
         neovim.types("i")
         neovim.shows("\n$")
@@ -95,8 +95,7 @@ def main():
     folder = tempfile.TemporaryDirectory()
     os.chdir(folder.name)
     os.makedirs("home")
-    # In the shell beside the chat, `planck` is not the command that Neovim starts.
-    Path("shell").write_text(f"PATH={BUILD}:$PATH\nPS1='$ '\n")
+    Path("shell").write_text("PS1='$ '\n")
     os.environ.update(
         PATH=f"{BUILD}:{ROOT}/.tools/bin:{os.environ['PATH']}", HOME=f"{folder.name}/home", NATS_URL=NATS, SHELL="/bin/sh", ENV="shell",
         ANTHROPIC_API_KEY="none", ANTHROPIC_BASE_URL=f"http://{MODEL}", PLANCK_MODELS_DEFAULT="anthropic:claude-sonnet-5-5",

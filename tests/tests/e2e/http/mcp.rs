@@ -1,22 +1,19 @@
 //! Teams as tools of MCP clients: the SDKs of the MCP project at fronts of a cluster and at
 //! `planck mcp serve`.
 
-use std::{fs, path::Path, process::Stdio, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use planck_scripted_model::{Pace, Reply, Script, When};
 use planck_tests::{
     front::Front,
+    line_client::LineClient,
     machine::run,
     sdk::{Sdk, is_there, node_in},
     world::{Backend, World},
 };
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines},
-    process::{Child, ChildStdin, ChildStdout, Command},
-    time::timeout,
-};
+use tokio::process::Command;
 
 use super::clients::replies;
 
@@ -26,7 +23,6 @@ const CLIENTS: [(Sdk, &str); 3] = [
     (Sdk::McpPython, "auto"),
     (Sdk::McpTypeScript, "legacy"),
 ];
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn are_there() -> bool {
     CLIENTS.iter().all(|(sdk, _)| sdk.is_there())
@@ -245,76 +241,39 @@ async fn inspector_uses_teams_as_tools() -> Result<()> {
     world.check_model()
 }
 
-/// A client that writes lines to `planck mcp serve`.
-struct LineClient {
-    process: Child,
-    input: Option<ChildStdin>,
-    lines: Lines<BufReader<ChildStdout>>,
+/// Starts `planck mcp serve`.
+fn start(world: &World) -> Result<LineClient> {
+    let (mut command, _) = planck(world)?;
+    command.env_remove("NATS_URL").args(["mcp", "serve"]);
+    LineClient::start(command)
 }
 
-impl LineClient {
-    fn start(world: &World) -> Result<Self> {
-        let (mut command, _) = planck(world)?;
-        command
-            .env_remove("NATS_URL")
-            .args(["mcp", "serve"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut process = command.spawn()?;
-        let output = process.stdout.take().context("no output")?;
-        Ok(Self {
-            input: process.stdin.take(),
-            process,
-            lines: BufReader::new(output).lines(),
-        })
-    }
+/// Starts `planck mcp serve`, and begins as the protocol says.
+async fn greeted(world: &World) -> Result<LineClient> {
+    let mut client = start(world)?;
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello});
+    client.write(&hello.to_string()).await?;
+    let greeted = client.read().await?;
+    ensure!(
+        greeted["result"]["serverInfo"]["name"] == "planck",
+        "{greeted}"
+    );
+    client
+        .write(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
+        .await?;
+    Ok(client)
+}
 
-    async fn write(&mut self, line: &str) -> Result<()> {
-        let input = self.input.as_mut().context("the input is closed")?;
-        input.write_all(format!("{line}\n").as_bytes()).await?;
-        Ok(input.flush().await?)
-    }
-
-    async fn read(&mut self) -> Result<Value> {
-        let line = timeout(PATIENCE, self.lines.next_line()).await??;
-        Ok(serde_json::from_str(&line.context("the output ended")?)?)
-    }
-
-    /// Begins as the protocol says.
-    async fn greet(&mut self) -> Result<()> {
-        let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
-        let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello});
-        self.write(&hello.to_string()).await?;
-        let greeted = self.read().await?;
-        ensure!(
-            greeted["result"]["serverInfo"]["name"] == "planck",
-            "{greeted}"
-        );
-        self.write(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
-            .await
-    }
-
-    /// Calls a tool, and returns its structured content.
-    async fn call(&mut self, tool: &str, arguments: &Value) -> Result<Value> {
-        let params = json!({"name": tool, "arguments": arguments});
-        let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params});
-        self.write(&call.to_string()).await?;
-        let answer = self.read().await?;
-        let work = answer["result"]["structuredContent"].clone();
-        ensure!(work.is_object(), "{answer}");
-        Ok(work)
-    }
-
-    /// Closes the input, and returns the exit code and what the command warned of.
-    async fn ends(mut self) -> Result<(Option<i32>, String)> {
-        drop(self.input.take());
-        let status = timeout(PATIENCE, self.process.wait()).await??;
-        let mut warned = String::new();
-        let mut errors = self.process.stderr.take().context("no errors")?;
-        errors.read_to_string(&mut warned).await?;
-        Ok((status.code(), warned))
-    }
+/// Calls a tool, and returns its structured content.
+async fn call(client: &mut LineClient, tool: &str, arguments: &Value) -> Result<Value> {
+    let params = json!({"name": tool, "arguments": arguments});
+    let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params});
+    client.write(&call.to_string()).await?;
+    let answer = client.read().await?;
+    let work = answer["result"]["structuredContent"].clone();
+    ensure!(work.is_object(), "{answer}");
+    Ok(work)
 }
 
 #[tokio::test]
@@ -322,9 +281,8 @@ async fn broken_lines_to_planck_mcp_serve_are_survived_and_endless_ones_are_not(
     let world = World::start(Backend::Sqlite, Script::new()).await?;
     let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}).to_string();
     // A client that goes away before it says anything is no error.
-    assert_eq!(LineClient::start(&world)?.ends().await?.0, Some(0));
-    let mut client = LineClient::start(&world)?;
-    client.greet().await?;
+    assert_eq!(start(&world)?.ends().await?.code, Some(0));
+    let mut client = greeted(&world).await?;
     for broken in ["{", "", "\u{0}", &format!("[{list},{list}")] {
         client.write(broken).await?;
     }
@@ -337,14 +295,14 @@ async fn broken_lines_to_planck_mcp_serve_are_survived_and_endless_ones_are_not(
         ensure!(message["error"]["code"].is_number(), "{message}");
     };
     assert_eq!(listed["result"]["tools"][1]["name"], "run_team");
-    assert_eq!(client.ends().await?, (Some(0), String::new()));
-    let mut client = LineClient::start(&world)?;
-    client.greet().await?;
+    let ended = client.ends().await?;
+    assert_eq!((ended.code, &*ended.warned), (Some(0), ""));
+    let mut client = greeted(&world).await?;
     // The command may end before it has read all.
     let _ = client.write(&"x".repeat(20 << 20)).await;
-    let (code, warned) = client.ends().await?;
-    assert_eq!(code, Some(1), "{warned}");
-    ensure!(warned.contains("16 MiB"), "{warned}");
+    let ended = client.ends().await?;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    ensure!(ended.warned.contains("16 MiB"), "{ended:?}");
     Ok(())
 }
 
@@ -356,10 +314,9 @@ async fn work_of_a_node_that_ended_with_its_client_goes_on_with_the_next_one() -
         .limited(1, When::any().user("Tell a story."), slow)
         .rule(When::any().user("Tell a story."), Reply::text("The end."));
     let world = World::start(Backend::Sqlite, script).await?;
-    let mut client = LineClient::start(&world)?;
-    client.greet().await?;
+    let mut client = greeted(&world).await?;
     let run = json!({"prompt": "Tell a story.", "request_key": "story", "wait_seconds": 3});
-    let work = client.call("run_team", &run).await?;
+    let work = call(&mut client, "run_team", &run).await?;
     assert_eq!(work["state"], "working", "{work}");
     ensure!(
         work["so_far"]
@@ -368,16 +325,15 @@ async fn work_of_a_node_that_ended_with_its_client_goes_on_with_the_next_one() -
             .starts_with("slow-0"),
         "{work}"
     );
-    assert_eq!(client.ends().await?.0, Some(0));
-    let mut client = LineClient::start(&world)?;
-    client.greet().await?;
+    assert_eq!(client.ends().await?.code, Some(0));
+    let mut client = greeted(&world).await?;
     // The same call starts nothing, and waits for the same work.
     let run = json!({"prompt": "Tell a story.", "request_key": "story"});
-    let work = client.call("run_team", &run).await?;
+    let work = call(&mut client, "run_team", &run).await?;
     assert_eq!(
         (&work["state"], &work["answer"]),
         (&json!("completed"), &json!("The end."))
     );
-    assert_eq!(client.ends().await?.0, Some(0));
+    assert_eq!(client.ends().await?.code, Some(0));
     world.check_model()
 }
