@@ -14,7 +14,6 @@ use planck_tests::{
     editor::{Editor, calls, text_of},
     front::Front,
     machine::PersonalMachine,
-    sdk::Sdk,
 };
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -371,20 +370,4 @@ async fn settings_of_editors_name_this_program_and_its_arguments() -> Result<()>
     let unknown = machine.run(&["acp", "--print-config", "ed"]).await?;
     assert_eq!(unknown.code, 2, "{unknown:?}");
     Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs the SDK of the Agent Client Protocol: make test-all"]
-async fn models_of_the_sdk_read_every_message() -> Result<()> {
-    let sdk = Sdk::AcpPython;
-    if !sdk.is_there() {
-        return Ok(());
-    }
-    let machine = PersonalMachine::start(script()).await?;
-    let mut command = machine.planck(&["acp", "--permissions", "careful"])?;
-    command.env("PLANCK_MODELS_DEFAULT", "openai:gpt-5");
-    let messages = sdk.play_acp(&command)?.result().await?["messages"].clone();
-    ensure!(messages.as_u64() > Some(20), "{messages}");
-    assert_eq!(machine.read("out.txt")?, "one\ntwo\n");
-    machine.check_model()
 }

@@ -33,6 +33,7 @@ pub enum Sdk {
     McpPython,
     McpTypeScript,
     AcpPython,
+    AcpTypeScript,
 }
 
 /// A client that runs. Dropping it kills it.
@@ -143,6 +144,7 @@ impl Sdk {
             Self::OpenAiJavaScript => ".tools/openai/node_modules/openai",
             Self::McpPython => ".tools/mcp-python/mcp",
             Self::AcpPython => ".tools/acp-python/acp",
+            Self::AcpTypeScript => ".tools/acp-ts/node_modules/@agentclientprotocol/sdk",
             Self::McpTypeScript => ".tools/mcp-client/node_modules/@modelcontextprotocol/sdk",
         });
         is_there(&folder)
@@ -163,6 +165,7 @@ impl Sdk {
             Self::AiSdk => node(".tools/ui"),
             Self::OpenAiJavaScript => node(".tools/openai"),
             Self::McpTypeScript => node(".tools/mcp-client"),
+            Self::AcpTypeScript => node(".tools/acp-ts"),
             Self::OpenAiPython => python(".tools/judges"),
             Self::McpPython => python(".tools/mcp-python"),
             Self::AcpPython => python(".tools/acp-python"),
@@ -211,7 +214,10 @@ impl Sdk {
     pub fn play_acp(self, like: &Command) -> Result<SdkClient> {
         let mut command = self.interpreter_like(like);
         let like = like.as_std();
-        command.arg(like.get_program()).args(like.get_args());
+        command
+            .arg(like.get_program())
+            .args(like.get_args())
+            .env("ACP_JUDGE", root().join(".tools/acp-ts"));
         self.start(command, "acp")
     }
 
@@ -233,6 +239,7 @@ impl Sdk {
             Self::OpenAiJavaScript => "openai/client.mjs",
             Self::McpPython => "mcp-client/client.py",
             Self::AcpPython => "acp/client.py",
+            Self::AcpTypeScript => "acp-ts/client.mjs",
             Self::McpTypeScript => "mcp-client/client.mjs",
         });
         command
