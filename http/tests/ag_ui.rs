@@ -51,8 +51,6 @@ fn model() -> ScriptedModel {
         .text("Not written again.")
         .call("write", write("d.txt"))
         .text("Written, edited.")
-        .call("ask_user", json!({"question": "Which city?"}))
-        .text("Oslo it is.")
         .call("getLocation", json!({}))
         .text("In Oslo.")
         .text("Invoices.")
@@ -76,7 +74,7 @@ fn write_teams(folder: &Path) {
     let teams = [
         (
             "chat",
-            json!([{"type": "chat", "tools": ["read", "write", "ask_user"]}]),
+            json!([{"type": "chat", "tools": ["read", "write"]}]),
         ),
         (
             "pair",
@@ -235,7 +233,7 @@ async fn run_is_performed_once_and_read_again_by_who_lacks_it() {
         let roles: Vec<_> = messages.iter().map(|message| &message["role"]).collect();
         assert_eq!(
             roles,
-            ["user", "assistant", "activity", "tool", "assistant"]
+            ["user", "assistant", "tool", "activity", "assistant"]
         );
         assert_eq!(messages[4]["content"], "Seven, says the helper.");
         let is_own = request["messages"].as_array().unwrap().len() == 1;

@@ -11,6 +11,7 @@ use super::{
     events::RunEncoder,
 };
 use crate::ui::{
+    chunks::with_field,
     ids,
     saved::{AnswerWriter, size_of},
 };
@@ -61,14 +62,12 @@ impl MessageFold {
             }
             "TOOL_CALL_ARGS" => self.arguments(text("delta")),
             "TOOL_CALL_RESULT" => {
-                let mut message = json!({"id": id, "role": "tool", "content": text("content"),
+                let message = json!({"id": id, "role": "tool", "content": text("content"),
                     "toolCallId": text("toolCallId")});
-                if let (Some(metadata), Some(fields)) =
-                    (event.get("metadata"), message.as_object_mut())
-                {
-                    fields.insert("metadata".into(), metadata.clone());
-                }
-                self.message(message);
+                self.result(match event.get("metadata") {
+                    Some(metadata) => with_field(message, "metadata", metadata.clone()),
+                    None => message,
+                });
             }
             "ACTIVITY_SNAPSHOT" => {
                 self.message(
@@ -107,6 +106,22 @@ impl MessageFold {
         if let Some(Value::Array(calls)) = calls {
             calls.push(call);
         }
+    }
+
+    /// Adds the result of a call after the message with the call and the results that it has already.
+    fn result(&mut self, result: Value) {
+        let call = result.get("toolCallId");
+        let is_caller = |message: &Value| {
+            let calls = message.get("toolCalls").and_then(Value::as_array);
+            calls.is_some_and(|calls| calls.iter().any(|known| known.get("id") == call))
+        };
+        let at = self.messages.iter().rposition(is_caller);
+        let at = at.map_or(self.messages.len(), |caller| {
+            let after = self.messages.iter().skip(caller + 1);
+            let results = after.take_while(|message| message["role"] == "tool");
+            caller + 1 + results.count()
+        });
+        self.messages.insert(at, result);
     }
 
     /// Sets the arguments of the last call.
@@ -175,7 +190,11 @@ impl AnswerWriter for ThreadWriter {
     }
 
     fn take(&mut self, event: TurnEvent) {
-        self.0.fold(event);
+        // An end leaves no message.
+        let is_end = matches!(event, TurnEvent::Ended { .. } | TurnEvent::Failed { .. });
+        if !is_end {
+            self.0.fold(event);
+        }
     }
 
     fn messages(self, _: bool) -> Vec<Value> {
