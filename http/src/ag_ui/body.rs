@@ -477,10 +477,11 @@ fn answer(wait: &WaitRow, entry: &ResumeEntry, digest: &str) -> Result<Answer, P
         _ => None,
     };
     let args = field("editedArgs").filter(|_| decision == WaitDecision::Allow);
+    let reason = field("reason").filter(|_| decision == WaitDecision::Deny);
     Ok(Answer {
         args: args.and_then(|args| raw(&args.to_string())),
         value: value.and_then(|value| raw(&value.to_string())),
-        reason: field("reason").and_then(Value::as_str).map(str::to_owned),
+        reason: reason.and_then(Value::as_str).map(str::to_owned),
         digest: Some(digest.to_owned()),
         ..decided(wait, decision)
     })
