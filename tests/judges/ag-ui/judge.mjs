@@ -353,7 +353,7 @@ const scenes = {
 /** Scenes in a cluster whose nodes and fronts a test kills. */
 const inCluster = {
   async 'a failover'() {
-    const chat = open('failover', { team: 'planck' });
+    const chat = open('lost-node', { team: 'planck' });
     const running = say(chat, 'Tell ag-ui', { forwardedProps: { dir: process.env.PLANCK_DIR } });
     await until('some text', () => texts(chat.agent).at(-1)?.includes('slow-3'));
     console.log('streaming');
