@@ -59,6 +59,7 @@ struct AgUiMessage {
     id: String,
     role: String,
     content: Option<Value>,
+    tool_calls: Option<Vec<Value>>,
     tool_call_id: Option<String>,
     error: Option<String>,
 }
@@ -198,10 +199,10 @@ fn cut(text: &str) -> String {
 
 /// Returns the last message as a prompt if it is the user's.
 fn prompt(messages: &[AgUiMessage]) -> Result<Option<PromptMessage>, Problem> {
-    let said = messages
+    let mut said = messages
         .iter()
         .filter(|message| matches!(message.role.as_str(), "user" | "assistant" | "tool"));
-    let Some(last) = said.last().filter(|last| last.role == "user") else {
+    let Some(last) = said.next_back().filter(|last| last.role == "user") else {
         return Ok(None);
     };
     let before = messages.iter().filter(|message| message.role == "user");
@@ -302,8 +303,8 @@ fn written(part: &Part) -> Option<Value> {
 /// What a client knows of the thread. It decides only which messages the client is sent again.
 #[derive(Debug, Default)]
 pub struct KnownMessages {
-    /// The contents of messages by their ids.
-    contents: HashMap<String, Value>,
+    /// The contents of messages with their calls, by their ids.
+    contents: HashMap<String, (Value, Vec<Value>)>,
     /// The ids of the user's messages by the names that these have in ids of prompts.
     prompts: HashMap<String, String>,
     reasoning: HashSet<String>,
@@ -337,7 +338,10 @@ impl KnownMessages {
                 ("user", _) => {
                     known.prompts.insert(ids::base(&message.id), message.id);
                 }
-                _ => _ = known.contents.insert(message.id, content),
+                _ => {
+                    let said = (content, message.tool_calls.unwrap_or_default());
+                    known.contents.insert(message.id, said);
+                }
             }
         }
         known
@@ -353,10 +357,15 @@ impl KnownMessages {
         match text("role") {
             "user" => self.prompts.contains_key(&ids::base(text("id"))),
             "tool" => self.results.contains_key(text("toolCallId")),
-            "assistant" => {
-                let known = self.contents.get(text("id"));
-                known.is_some_and(|known| known.as_str() == Some(text("content")))
-            }
+            "assistant" => self
+                .contents
+                .get(text("id"))
+                .is_some_and(|(content, calls)| {
+                    let sent = message.get("toolCalls").and_then(Value::as_array);
+                    let sent = sent.into_iter().flatten().map(arguments);
+                    content.as_str() == Some(text("content"))
+                        && sent.eq(calls.iter().map(arguments))
+                }),
             _ => true,
         }
     }
@@ -384,6 +393,10 @@ impl KnownMessages {
     pub fn has_result(&self, call: &CallId) -> bool {
         self.results.contains_key(call.as_str())
     }
+}
+
+fn arguments(call: &Value) -> Option<&str> {
+    call.pointer("/function/arguments")?.as_str()
 }
 
 /// Returns the answers to the open waits, from the answers to interrupts and from the results of the

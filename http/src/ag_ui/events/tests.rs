@@ -93,9 +93,11 @@ fn written(encoder: &mut RunEncoder, events: Vec<TurnEvent>) -> Vec<String> {
         ];
         let more = keys.iter().filter_map(|key| event.get(*key));
         let kind = event["type"].as_str().unwrap().to_owned();
-        let shown = more.fold(kind, |text, value| match value {
-            Value::String(value) => format!("{text} {value}"),
-            value => format!("{text} {value}"),
+        let shown = more.fold(kind, |text, value| {
+            let value = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
+            format!("{text} {value}")
         });
         match event.get("outcome") {
             Some(outcome) => format!("{shown} {}", outcome["type"].as_str().unwrap()),
@@ -223,25 +225,41 @@ fn answered_run_goes_on_after_the_wait() {
         "TOOL_CALL_RESULT c2-result c2 two",
         "RUN_FINISHED cancelled",
     ];
-    let has = json!([{"id": "s-3-1-0", "role": "assistant", "content": "I write."}]);
+    let call = |id: &str, arguments: &str| {
+        let function = json!({"name": "read", "arguments": arguments});
+        json!({"id": id, "type": "function", "function": function})
+    };
+    let said = |text: &str, calls: Value| {
+        json!([{"id": "s-3-1-0", "role": "assistant", "content": text,
+        "toolCalls": calls}])
+    };
+    let calls = || json!([call("c1", "{\"a\":1}"), call("c2", "{\"a\":1}")]);
+    let has = said("I write.", calls());
     let mut run = encoder()
         .folding(MessageFold::default())
         .knowing(known(has), answered());
     assert_eq!(written(&mut run, events()), rest);
-    // A client that lacks the call gets it first.
-    let has = json!([{"id": "s-3-1-0", "role": "assistant", "content": "I wr"}]);
-    let mut run = encoder()
-        .folding(MessageFold::default())
-        .knowing(known(has), answered());
-    let shown = written(&mut run, events());
-    assert_eq!(shown[0], "MESSAGES_SNAPSHOT");
-    assert_eq!(shown[1..], rest);
+    // A client that lacks a part gets the messages first.
+    for has in [
+        said("I wr", calls()),
+        said("I write.", json!([call("c1", "{\"a\":1}")])),
+        said("I write.", json!([call("c1", "{\"a\":1}"), call("c2", "")])),
+        json!([]),
+    ] {
+        let mut run = encoder()
+            .folding(MessageFold::default())
+            .knowing(known(has), answered());
+        let shown = written(&mut run, events());
+        assert_eq!(shown[0], "MESSAGES_SNAPSHOT");
+        assert_eq!(shown[1..], rest);
+    }
 }
 
 #[test]
 fn result_that_the_client_has_sent_is_not_sent_back() {
     let body = json!({"threadId": "t", "runId": "r", "messages": [
-        {"id": "s-3-1", "role": "assistant"},
+        {"id": "s-3-1", "role": "assistant", "toolCalls": [{"id": "c1", "type": "function",
+            "function": {"name": "read", "arguments": "{\"a\":1}"}}]},
         {"id": "x", "role": "tool", "toolCallId": "c1", "content": "1"}]});
     let body: super::super::RunInput = serde_json::from_value(body).unwrap();
     let known = body.read().unwrap().known;
