@@ -167,19 +167,7 @@ impl RunEncoder {
                     self.settle();
                 }
             }
-            TurnEvent::Ended {
-                outcome,
-                refused,
-                limit,
-                output,
-                usage,
-                seq,
-            } => {
-                let planck = json!({"session": self.session, "turn": self.place.turn, "seq": seq,
-                    "outcome": outcome, "limit": limit, "refused": refused});
-                let result = output.and_then(|output| serde_json::from_str(output.get()).ok());
-                self.ended(outcome, result, usage, planck);
-            }
+            end @ TurnEvent::Ended { .. } => self.ended(end),
             TurnEvent::Failed { code, reason } => {
                 self.settle();
                 self.close();
@@ -372,7 +360,18 @@ impl RunEncoder {
         self.finish(outcome);
     }
 
-    fn ended(&mut self, outcome: TurnOutcome, result: Option<Value>, usage: Usage, planck: Value) {
+    fn ended(&mut self, end: TurnEvent) {
+        let TurnEvent::Ended {
+            outcome,
+            refused,
+            limit,
+            output,
+            usage,
+            seq,
+        } = end
+        else {
+            return;
+        };
         self.settle();
         self.finish(match outcome {
             TurnOutcome::Completed | TurnOutcome::Truncated | TurnOutcome::Limit => {
@@ -383,8 +382,12 @@ impl RunEncoder {
         let Some(Value::Object(finished)) = self.out.last_mut() else {
             return;
         };
-        finished.extend(result.map(|result| ("result".to_owned(), result)));
+        if let Some(output) = output {
+            finished.insert("result".into(), json!(output));
+        }
         finished.insert("usage".into(), json!([token_usage(&usage)]));
+        let planck = json!({"session": self.session, "turn": self.place.turn, "seq": seq,
+            "outcome": outcome, "limit": limit, "refused": refused});
         finished.insert("metadata".into(), json!({"planck": planck}));
     }
 
