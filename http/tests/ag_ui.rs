@@ -253,9 +253,8 @@ async fn run_is_performed_once_and_read_again_by_who_lacks_it() {
 
 /// Returns a run that answers an interrupt.
 fn resume(id: &Value, payload: Value) -> Value {
-    let mut request = body("talk", json!([]));
-    request["resume"] = json!([{"interruptId": id, "status": "resolved", "payload": payload}]);
-    request
+    let answer = json!({"interruptId": id, "status": "resolved", "payload": payload});
+    json!({"threadId": "talk", "runId": "r", "resume": [answer]})
 }
 
 #[tokio::test]
