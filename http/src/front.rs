@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    console,
+    ag_ui, console,
     feed::{Feed, Feeds},
     guard::{AllowedNames, guard},
     health,
@@ -273,7 +273,14 @@ impl Front {
 
 /// Returns the table of the routes that the description has.
 pub fn table() -> Vec<Route> {
-    [v1::routes(), ui::routes(), openai::routes(), mcp::routes()].concat()
+    [
+        v1::routes(),
+        ui::routes(),
+        ag_ui::routes(),
+        openai::routes(),
+        mcp::routes(),
+    ]
+    .concat()
 }
 
 async fn no_route(uri: Uri) -> Response {

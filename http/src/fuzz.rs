@@ -3,6 +3,7 @@
 use axum::http::HeaderMap;
 
 use super::{
+    ag_ui::{self, RunInput},
     body,
     openai::{ChatRequest, ResponseId, ResponsesRequest, ToolCallId},
     ui::{self, ChatBody},
@@ -12,6 +13,13 @@ use super::{
 pub fn chat_body(bytes: &[u8]) {
     if let Ok(body) = body::parse::<ChatBody>(bytes) {
         ui::check(body);
+    }
+}
+
+/// Decodes the bytes as the body of `POST /ag-ui/{team}`, and checks what follows from it.
+pub fn run_body(bytes: &[u8]) {
+    if let Ok(body) = body::parse::<RunInput>(bytes) {
+        ag_ui::check(body);
     }
 }
 
@@ -37,9 +45,9 @@ mod tests {
 
     use super::*;
 
-    fn seeds() -> Vec<Vec<u8>> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds/chat");
-        let files = std::fs::read_dir(folder).unwrap();
+    fn seeds(target: &str) -> Vec<Vec<u8>> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds");
+        let files = std::fs::read_dir(folder.join(target)).unwrap();
         files
             .map(|file| std::fs::read(file.unwrap().path()).unwrap())
             .collect()
@@ -47,8 +55,11 @@ mod tests {
 
     #[test]
     fn seeds_are_requests() {
-        for seed in seeds() {
+        for seed in seeds("chat") {
             assert!(body::parse::<ChatBody>(&seed).unwrap().read().is_ok());
+        }
+        for seed in seeds("ag_ui") {
+            assert!(body::parse::<RunInput>(&seed).unwrap().read().is_ok());
         }
     }
 
@@ -58,11 +69,13 @@ mod tests {
             seed in 0..3_usize, at in any::<prop::sample::Index>(), cut in 0..40_usize,
             put in prop::sample::select(vec!["", "\"", "{", "}", "null", "[]", "-1", "\\u0000", "_r9"]),
         ) {
-            let mut bytes = seeds().swap_remove(seed);
-            let at = at.index(bytes.len());
-            let end = (at + cut).min(bytes.len());
-            bytes.splice(at..end, put.bytes());
-            chat_body(&bytes);
+            for (target, check) in [("chat", chat_body as fn(&[u8])), ("ag_ui", run_body)] {
+                let mut bytes = seeds(target).swap_remove(seed);
+                let at = at.index(bytes.len());
+                let end = (at + cut).min(bytes.len());
+                bytes.splice(at..end, put.bytes());
+                check(&bytes);
+            }
         }
     }
 }

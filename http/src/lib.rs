@@ -12,6 +12,7 @@ mod feed;
 mod front;
 mod server;
 
+mod ag_ui;
 mod console;
 mod health;
 mod mcp;

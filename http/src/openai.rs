@@ -6,7 +6,7 @@ mod chat;
 mod error;
 mod history;
 mod ids;
-mod models;
+pub mod models;
 mod opening;
 mod responses;
 mod segment;

@@ -36,16 +36,24 @@ async fn description() -> impl IntoResponse {
 enum RouteFamily {
     Planck,
     AiSdk,
+    AgUi,
     OpenAi,
     Mcp,
 }
 
 impl RouteFamily {
-    const ALL: [Self; 4] = [Self::Planck, Self::AiSdk, Self::OpenAi, Self::Mcp];
+    const ALL: [Self; 5] = [
+        Self::Planck,
+        Self::AiSdk,
+        Self::AgUi,
+        Self::OpenAi,
+        Self::Mcp,
+    ];
 
     fn of(path: &str) -> Self {
         match path {
             _ if path.starts_with("/ui/") => Self::AiSdk,
+            _ if path.starts_with("/ag-ui/") => Self::AgUi,
             _ if path.starts_with(openai::PREFIX) => Self::OpenAi,
             "/mcp" => Self::Mcp,
             _ => Self::Planck,
@@ -56,6 +64,7 @@ impl RouteFamily {
         match self {
             Self::Planck => "planck",
             Self::AiSdk => "ai-sdk",
+            Self::AgUi => "ag-ui",
             Self::OpenAi => "openai",
             Self::Mcp => "mcp",
         }
@@ -65,6 +74,7 @@ impl RouteFamily {
         match self {
             Self::Planck => "The verbs of the protocol.",
             Self::AiSdk => "The UI message stream of the AI SDK, version 1.",
+            Self::AgUi => "AG-UI, version 1.0.",
             Self::OpenAi => "The wire of OpenAI's clients. A team stands in the place of a model.",
             Self::Mcp => "The Model Context Protocol. Teams are tools.",
         }
@@ -73,7 +83,7 @@ impl RouteFamily {
     /// Returns the content of an error.
     fn refusal(self, schemas: &mut SchemaGenerator) -> Value {
         match self {
-            Self::Planck | Self::AiSdk | Self::Mcp => {
+            Self::Planck | Self::AiSdk | Self::AgUi | Self::Mcp => {
                 json!({"application/problem+json": {"schema": schemas.subschema_for::<Problem>()}})
             }
             Self::OpenAi => {

@@ -2,10 +2,10 @@
 //! a session, and a message of the assistant has the orchestrator's turns in the work of a prompt.
 
 mod body;
-mod chat;
-mod chunks;
-mod ids;
-mod saved;
+pub mod chat;
+pub mod chunks;
+pub mod ids;
+pub mod saved;
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ use crate::{
     turn,
 };
 
-pub use body::ChatBody;
+pub use body::{ChatBody, PromptMessage, StartFields};
 
 /// The content of the stream.
 const CHUNKS: &str = "Server-sent events. The `data` of each is a chunk of the UI message stream, version 1; the last one is `[DONE]`.";

@@ -29,6 +29,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("command", served::command),
     ("session", served::session_file),
     ("chat", planck_http::fuzz::chat_body),
+    ("ag_ui", planck_http::fuzz::run_body),
     ("openai", planck_http::fuzz::openai_bodies),
     ("mcp", planck_mcp::fuzz::message),
 ];

@@ -28,6 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sdk {
     AiSdk,
+    AgUi,
     OpenAiPython,
     OpenAiJavaScript,
     McpPython,
@@ -140,6 +141,7 @@ impl Sdk {
     pub fn is_there(self) -> bool {
         let folder = root().join(match self {
             Self::AiSdk => ".tools/ui/node_modules/ai",
+            Self::AgUi => ".tools/ag-ui/node_modules/@ag-ui/client",
             Self::OpenAiPython => ".tools/judges/openai",
             Self::OpenAiJavaScript => ".tools/openai/node_modules/openai",
             Self::McpPython => ".tools/mcp-python/mcp",
@@ -163,6 +165,7 @@ impl Sdk {
         };
         match self {
             Self::AiSdk => node(".tools/ui"),
+            Self::AgUi => node(".tools/ag-ui"),
             Self::OpenAiJavaScript => node(".tools/openai"),
             Self::McpTypeScript => node(".tools/mcp-client"),
             Self::AcpTypeScript => node(".tools/acp-ts"),
@@ -235,6 +238,7 @@ impl Sdk {
     fn start(self, mut command: Command, scenario: &str) -> Result<SdkClient> {
         let script = root().join("tests/judges").join(match self {
             Self::AiSdk => "ui/judge.mjs",
+            Self::AgUi => "ag-ui/judge.mjs",
             Self::OpenAiPython => "openai/client.py",
             Self::OpenAiJavaScript => "openai/client.mjs",
             Self::McpPython => "mcp-client/client.py",

@@ -5,8 +5,10 @@ use std::{collections::HashSet, time::Duration};
 
 use planck_client::{Client, ClientError, turn::TurnChoice};
 use planck_common::{
-    AgentId, InputId, Seq, SessionId,
-    command::{Aborted, ListWaits, Prompt, ReadMessages, SessionInfo, Start, WaitRow, WorkState},
+    AgentId, InputId, Seq,
+    command::{
+        Aborted, Answer, ListWaits, Prompt, ReadMessages, SessionInfo, Start, WaitRow, WorkState,
+    },
     event::json,
     message::{Message, MessageRole, Part},
     reply::Code,
@@ -32,11 +34,11 @@ pub struct UiReply {
 }
 
 /// A session with the agent that the client talks to.
-struct Chat<'a> {
-    front: &'a Front,
-    session: SessionInfo,
-    agent: AgentId,
-    until: Until,
+pub struct Chat<'a> {
+    pub front: &'a Front,
+    pub session: SessionInfo,
+    pub agent: AgentId,
+    pub until: Until,
 }
 
 /// Performs a request.
@@ -56,7 +58,7 @@ pub async fn perform(
             let session = start(front, &request.chat, request.start, &caller).await?;
             let chat = Chat::of(front, session, until)?;
             let id = ids::of_prompt(&ids::base(&message.id), None);
-            chat.send(message, id, caller.name).await
+            chat.reply(message, id, caller.name).await
         }
         (Asks::Answer(message), Some(chat)) => chat.answer(&message, caller.name).await,
         (Asks::Answer(_), None) => Err(no_chat(&request.chat)),
@@ -93,14 +95,12 @@ pub async fn stop(front: &Front, chat: &str, why: Option<String>) -> Result<Abor
     Ok(client.abort_session(chat, prompt.as_ref(), why).await?)
 }
 
-/// Returns the session of a chat with the agent that the client talks to, or `None` if there is none.
-pub async fn session(front: &Front, chat: &str) -> Result<Option<(SessionInfo, AgentId)>, Problem> {
-    let chat = find(front, chat, Until::Work).await?;
-    Ok(chat.map(|chat| (chat.session, chat.agent)))
-}
-
 /// Finds the session of a chat. Returns `None` if there is none.
-async fn find<'a>(front: &'a Front, chat: &str, until: Until) -> Result<Option<Chat<'a>>, Problem> {
+pub async fn find<'a>(
+    front: &'a Front,
+    chat: &str,
+    until: Until,
+) -> Result<Option<Chat<'a>>, Problem> {
     match front.client().session(chat).await {
         Ok(session) => Chat::of(front, session, until).map(Some),
         Err(ClientError::Refused(refusal)) if refusal.code == Code::NotFound => Ok(None),
@@ -112,7 +112,8 @@ fn no_chat(chat: &str) -> Problem {
     Problem::not_found(format!("there is no chat `{chat}`"))
 }
 
-async fn start(
+/// Starts the session of a chat.
+pub async fn start(
     front: &Front,
     chat: &planck_common::SessionId,
     fields: StartFields,
@@ -135,7 +136,7 @@ async fn start(
 }
 
 impl<'a> Chat<'a> {
-    fn of(front: &'a Front, session: SessionInfo, until: Until) -> Result<Self, Problem> {
+    pub fn of(front: &'a Front, session: SessionInfo, until: Until) -> Result<Self, Problem> {
         let agent = turn::orchestrator(&session).map(|agent| agent.id.clone());
         let agent = agent.ok_or_else(|| {
             Problem::not_found(format!("session `{}` has no orchestrator", session.id))
@@ -148,13 +149,13 @@ impl<'a> Chat<'a> {
         })
     }
 
-    fn client(&self) -> &'a Client {
+    pub fn client(&self) -> &'a Client {
         self.front.client()
     }
 
     /// Returns the number of the first turn of the message that a client resumes, and a place in the
     /// log at or before the turn's first event.
-    async fn resumed_turn(&self, latest: bool) -> Result<Option<(u32, Seq)>, Problem> {
+    pub async fn resumed_turn(&self, latest: bool) -> Result<Option<(u32, Seq)>, Problem> {
         let (client, session, agent) = (self.client(), &self.session, &self.agent);
         let is_working = turn::orchestrator(session).is_some_and(turn::is_working);
         let running = match is_working {
@@ -210,8 +211,8 @@ impl<'a> Chat<'a> {
         }
     }
 
-    /// Returns what the agent waits for and this client can answer.
-    async fn open_waits(&self) -> Result<Vec<WaitRow>, Problem> {
+    /// Returns what the agent waits for.
+    pub async fn open_waits(&self) -> Result<Vec<WaitRow>, Problem> {
         if self.session.waits.is_empty() {
             return Ok(Vec::new());
         }
@@ -220,19 +221,23 @@ impl<'a> Chat<'a> {
             ..ListWaits::default()
         };
         let mut waits = self.client().waits(&filter).await?.waits;
-        waits.retain(|wait| {
-            let is_answerable = match wait.kind {
-                WaitKind::Approval | WaitKind::Question | WaitKind::ClientTool => true,
-                WaitKind::Budget | WaitKind::Change => false,
-            };
-            is_answerable && wait.agent_id == self.agent
+        waits.retain(|wait| wait.agent_id == self.agent);
+        Ok(waits)
+    }
+
+    /// Returns what the agent waits for and a client of this wire can answer.
+    async fn answerable_waits(&self) -> Result<Vec<WaitRow>, Problem> {
+        let mut waits = self.open_waits().await?;
+        waits.retain(|wait| match wait.kind {
+            WaitKind::Approval | WaitKind::Question | WaitKind::ClientTool => true,
+            WaitKind::Budget | WaitKind::Change => false,
         });
         Ok(waits)
     }
 
     /// Refuses a prompt while the turn waits for an answer, because it would wait behind that turn.
     async fn check_waits(&self) -> Result<(), Problem> {
-        let Some(wait) = self.open_waits().await?.into_iter().next() else {
+        let Some(wait) = self.answerable_waits().await?.into_iter().next() else {
             return Ok(());
         };
         Err(Problem::conflict(format!(
@@ -242,7 +247,7 @@ impl<'a> Chat<'a> {
     }
 
     async fn prompt(self, message: PromptMessage, by: Option<String>) -> Result<UiReply, Problem> {
-        let saved = saved_prompts(self.client(), &self.session.id, &self.agent).await?;
+        let saved = self.saved_prompts().await?;
         let base = ids::base(&message.id);
         let id = match decide(&saved, &message)? {
             PromptStep::Attach(id) => Some(id),
@@ -254,17 +259,29 @@ impl<'a> Chat<'a> {
                 ids::of_prompt(&base, Some(to))
             }
         };
-        self.send(message, id, by).await
+        self.reply(message, id, by).await
     }
 
-    async fn send(
+    async fn reply(
         self,
         message: PromptMessage,
-        id: Option<planck_common::InputId>,
+        id: Option<InputId>,
         by: Option<String>,
     ) -> Result<UiReply, Problem> {
+        let turn = self.send(message.content, id, by).await?;
+        let encoder = ChunkEncoder::new(self.session.id, None);
+        Ok(UiReply { turn, encoder })
+    }
+
+    /// Sends a prompt, and opens the turns that answer it.
+    pub async fn send(
+        &self,
+        content: Vec<Part>,
+        id: Option<InputId>,
+        by: Option<String>,
+    ) -> Result<TurnStream, Problem> {
         let prompt = Prompt {
-            content: Some(message.content),
+            content: Some(content),
             prompt_id: id,
             by,
             ..Prompt::default()
@@ -275,9 +292,7 @@ impl<'a> Chat<'a> {
         let choice = TurnChoice::Of(accepted.prompt_id);
         let from = accepted.seq + 1;
         let (session, agent, until) = (&self.session, &self.agent, self.until);
-        let turn = TurnStream::open(self.front, session, agent, choice, from, until).await?;
-        let encoder = ChunkEncoder::new(self.session.id, None);
-        Ok(UiReply { turn, encoder })
+        TurnStream::open(self.front, session, agent, choice, from, until).await
     }
 
     async fn answer(
@@ -285,7 +300,7 @@ impl<'a> Chat<'a> {
         message: &AnsweringMessage,
         by: Option<String>,
     ) -> Result<UiReply, Problem> {
-        let open = self.open_waits().await?;
+        let open = self.answerable_waits().await?;
         let answers = body::answers(&open, &message.calls)?;
         if let (true, Some(wait)) = (answers.is_empty(), open.first()) {
             return Err(Problem::conflict(format!(
@@ -293,16 +308,7 @@ impl<'a> Chat<'a> {
                 wait.title, wait.id
             )));
         }
-        for answer in &answers {
-            let answer = planck_common::command::Answer {
-                by: by.clone(),
-                ..answer.clone()
-            };
-            match self.client().answer(&self.session.id, &answer).await {
-                Ok(_) => {}
-                Err(error) => self.check_decided(&answer, error).await?,
-            }
-        }
+        self.give(&answers, by).await?;
         let continued = body::continued(&answers, &message.calls).ok_or_else(|| {
             Problem::conflict("the message answers nothing that the chat waits for")
         })?;
@@ -311,13 +317,24 @@ impl<'a> Chat<'a> {
         Ok(UiReply { turn, encoder })
     }
 
+    /// Gives answers to waits, unless another client was first.
+    pub async fn give(&self, answers: &[Answer], by: Option<String>) -> Result<(), Problem> {
+        for answer in answers {
+            let answer = Answer {
+                by: by.clone(),
+                ..answer.clone()
+            };
+            match self.client().answer(&self.session.id, &answer).await {
+                Ok(_) => {}
+                Err(error) => self.check_decided(&answer, error).await?,
+            }
+        }
+        Ok(())
+    }
+
     /// Passes over the refusal of an answer because another client was first, since the stream shows
     /// what was decided. Returns the error if the wait is still open.
-    async fn check_decided(
-        &self,
-        answer: &planck_common::command::Answer,
-        error: ClientError,
-    ) -> Result<(), Problem> {
+    async fn check_decided(&self, answer: &Answer, error: ClientError) -> Result<(), Problem> {
         let is_late =
             matches!(&error, ClientError::Refused(refusal) if refusal.code == Code::Exists);
         let open = self.open_waits().await?;
@@ -341,6 +358,28 @@ impl<'a> Chat<'a> {
         let choice = TurnChoice::Number(number);
         TurnStream::open(self.front, session, &self.agent, choice, from, self.until).await
     }
+
+    /// Reads the latest prompts of the agent, oldest first.
+    pub async fn saved_prompts(&self) -> Result<Vec<SavedPrompt>, ClientError> {
+        let mut pages = Vec::new();
+        let mut before = None;
+        for _ in 0..PAGES {
+            let read = ReadMessages {
+                agent: Some(self.agent.to_string()),
+                before,
+                limit: Some(PAGE),
+            };
+            let page = self.client().messages(&self.session.id, &read).await?;
+            let messages = page.messages.iter();
+            let messages = messages.filter_map(|message| serde_json::from_str(message.get()).ok());
+            pages.push(messages.flat_map(prompts).collect::<Vec<_>>());
+            before = page.before;
+            if before.is_none() {
+                break;
+            }
+        }
+        Ok(pages.into_iter().rev().flatten().collect())
+    }
 }
 
 /// The maximum number of pages of messages that are compared with what the client has. Older messages
@@ -351,47 +390,21 @@ const PAGE: u32 = 200;
 
 /// A prompt in the log that no rewind hid.
 #[derive(Debug, Clone)]
-struct SavedPrompt {
-    id: InputId,
+pub struct SavedPrompt {
+    pub id: InputId,
     /// The number of its message.
-    seq: Seq,
-    content: Vec<Part>,
+    pub seq: Seq,
+    pub content: Vec<Part>,
 }
 
 /// The way in which a message of the user becomes a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum PromptStep {
+pub enum PromptStep {
     /// The message was sent before, as this prompt.
     Attach(InputId),
     Send,
     /// The session is rewound to this message first.
     Rewind(Seq),
-}
-
-/// Reads the latest prompts of an agent, oldest first.
-async fn saved_prompts(
-    client: &Client,
-    session: &SessionId,
-    agent: &AgentId,
-) -> Result<Vec<SavedPrompt>, ClientError> {
-    let mut pages = Vec::new();
-    let mut before = None;
-    for _ in 0..PAGES {
-        let read = ReadMessages {
-            agent: Some(agent.to_string()),
-            before,
-            limit: Some(PAGE),
-        };
-        let page = client.messages(session, &read).await?;
-        let messages = page.messages.iter();
-        let messages = messages.filter_map(|message| serde_json::from_str(message.get()).ok());
-        pages.push(messages.flat_map(prompts).collect::<Vec<_>>());
-        before = page.before;
-        if before.is_none() {
-            break;
-        }
-    }
-    Ok(pages.into_iter().rev().flatten().collect())
 }
 
 fn prompts(message: Message) -> Vec<SavedPrompt> {
@@ -410,7 +423,7 @@ fn prompts(message: Message) -> Vec<SavedPrompt> {
 }
 
 /// Decides what is to be done with a message of the user.
-fn decide(saved: &[SavedPrompt], message: &PromptMessage) -> Result<PromptStep, Problem> {
+pub fn decide(saved: &[SavedPrompt], message: &PromptMessage) -> Result<PromptStep, Problem> {
     let base = ids::base(&message.id);
     let known = saved
         .iter()

@@ -8,7 +8,7 @@ use planck_client::{
     turn::{TurnChoice, TurnEvent, TurnReader, Until},
 };
 use planck_common::{
-    AgentId, Seq,
+    AgentId, Seq, SessionId,
     command::{Outcome, ReadEvents, SessionInfo, WorkState},
     event::{Event, EventKind},
     message::{MediaSource, Message, MessageRole, Part},
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{
-    chat,
+    chat::{self, Chat},
     chunks::{ChunkEncoder, with_field},
     ids,
 };
@@ -34,8 +34,6 @@ const TURNS: u32 = 100;
 /// The maximum number of answers that are read at a time, because other agents may still work for
 /// them.
 const OPEN: usize = 4;
-/// The maximum size of the messages in one reply in bytes. The newest answer is always kept.
-const ROOM: usize = 16 << 20;
 /// The number of events in one page of the log.
 const PAGE: u32 = 500;
 
@@ -52,28 +50,52 @@ pub struct ReadChat {
 #[schemars(rename = "UiMessages")]
 pub struct ChatMessages {
     /// Messages of the type `UIMessage` of the AI SDK.
-    messages: Vec<Value>,
+    pub messages: Vec<Value>,
     /// Earlier messages are read with this `before`. It is absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<u32>,
 }
 
+/// Writes one answer as messages of a client.
+pub trait AnswerWriter {
+    /// The maximum size of the messages in one reply in bytes. The newest answer is always kept.
+    const ROOM: usize;
+
+    fn new(session: &SessionId) -> Self;
+
+    fn take(&mut self, event: TurnEvent);
+
+    /// Returns the messages of the answer. There may be none.
+    fn messages(self, has_prompt: bool) -> Vec<Value>;
+
+    /// Returns the message of the user that became the prompt `id`.
+    fn of_user(id: &str, content: &[Part]) -> Value;
+}
+
 /// Reads messages of a chat. A chat that does not exist has none.
 pub async fn messages(front: &Front, chat: &str, read: ReadChat) -> Result<ChatMessages, Problem> {
-    let Some((session, agent)) = chat::session(front, chat).await? else {
-        return Ok(ChatMessages::default());
-    };
-    let client = front.client();
-    let latest = client.agent(&agent).await?.turn;
+    match chat::find(front, chat, Until::Work).await? {
+        Some(chat) => read_messages::<UiWriter>(&chat, read).await,
+        None => Ok(ChatMessages::default()),
+    }
+}
+
+/// Reads messages of a chat that exists.
+pub async fn read_messages<W: AnswerWriter>(
+    chat: &Chat<'_>,
+    read: ReadChat,
+) -> Result<ChatMessages, Problem> {
+    let (client, session, agent) = (chat.client(), &chat.session, &chat.agent);
+    let latest = client.agent(agent).await?.turn;
     // A turn that begins meanwhile belongs to the latest ones.
     let last = read.before.map_or(u32::MAX, |turn| turn.saturating_sub(1));
     let first = last.min(latest).saturating_sub(TURNS - 1).max(1);
     let opening = match first {
         1 => None,
-        _ => turn::opening_of(client, &session.id, &agent, first, session.head).await?,
+        _ => turn::opening_of(client, &session.id, agent, first, session.head).await?,
     };
     let (first, mut from) = opening.map_or((1, 1), |opening| (opening.turn, opening.from));
-    let mut chat = SavedChat::new(&session, agent, first..=last);
+    let mut chat = SavedChat::<W>::new(session, agent.clone(), first..=last);
     while !chat.is_over {
         let read = ReadEvents {
             from: Some(from),
@@ -94,12 +116,12 @@ pub async fn messages(front: &Front, chat: &str, read: ReadChat) -> Result<ChatM
 
 /// The messages of a chat that begin with consecutive turns, which are read from the events of the
 /// log.
-struct SavedChat<'a> {
+struct SavedChat<'a, W> {
     session: &'a SessionInfo,
     agent: AgentId,
     turns: RangeInclusive<u32>,
     /// The answers that are being read, oldest first.
-    answers: Vec<SavedAnswer>,
+    answers: Vec<SavedAnswer<W>>,
     kept: KeptMessages,
     /// Whether all turns were read.
     is_over: bool,
@@ -113,27 +135,28 @@ struct KeptMessages {
     messages: VecDeque<(u32, Value)>,
     /// The size of all messages as JSON in bytes.
     size: usize,
+    /// The maximum of `size`.
+    room: usize,
 }
 
 /// An answer that is being read: the turns of the agent that belong to the work of a prompt.
-struct SavedAnswer {
+struct SavedAnswer<W> {
     /// The number of its first turn.
     number: u32,
     /// Whether the answer has a prompt. A rewind to the first prompt of a turn hides its messages, but
     /// not its start and its end.
     has_prompt: bool,
     reader: TurnReader,
-    encoder: ChunkEncoder,
-    message: AssistantMessage,
+    writer: W,
 }
 
-impl<'a> SavedChat<'a> {
+impl<'a, W: AnswerWriter> SavedChat<'a, W> {
     fn new(session: &'a SessionInfo, agent: AgentId, turns: RangeInclusive<u32>) -> Self {
         Self {
             session,
             agent,
             answers: Vec::new(),
-            kept: KeptMessages::from(*turns.start()),
+            kept: KeptMessages::new(*turns.start(), W::ROOM),
             is_over: turns.is_empty(),
             turns,
         }
@@ -170,7 +193,7 @@ impl<'a> SavedChat<'a> {
 
     /// Takes the start of a turn, with which a new answer begins if no other one goes on with it.
     fn started(&mut self, turn: u32, item: &FeedItem) {
-        let is_new = |answer: &SavedAnswer| answer.reader.turn() != Some(turn);
+        let is_new = |answer: &SavedAnswer<W>| answer.reader.turn() != Some(turn);
         if !self.answers.iter().all(is_new) {
             return;
         }
@@ -199,26 +222,25 @@ impl<'a> SavedChat<'a> {
             return;
         }
         for id in &message.metadata.inputs {
-            let message = message_of_user(id, &message.content);
+            let message = W::of_user(id, &message.content);
             self.kept.push(answer.number, message);
         }
         answer.has_prompt |= !message.metadata.inputs.is_empty();
     }
 
     /// Keeps the messages of the answers that are complete.
-    fn close(&mut self, is_complete: impl Fn(&SavedAnswer) -> bool) {
+    fn close(&mut self, is_complete: impl Fn(&SavedAnswer<W>) -> bool) {
         while let Some(at) = self.answers.iter().position(&is_complete) {
             let answer = self.answers.remove(at);
             self.keep(answer);
         }
     }
 
-    /// Adds the message of an answer. A message without content is left out, unless it says why a
-    /// prompt has no answer.
-    fn keep(&mut self, mut answer: SavedAnswer) {
+    /// Adds the messages of an answer.
+    fn keep(&mut self, mut answer: SavedAnswer<W>) {
         answer.end(None);
-        if answer.message.has_parts() || (answer.has_prompt && answer.message.has_failed()) {
-            self.kept.push(answer.number, answer.message.json());
+        for message in answer.writer.messages(answer.has_prompt) {
+            self.kept.push(answer.number, message);
         }
     }
 
@@ -245,11 +267,12 @@ impl<'a> SavedChat<'a> {
 }
 
 impl KeptMessages {
-    fn from(first: u32) -> Self {
+    fn new(first: u32, room: usize) -> Self {
         Self {
             first,
             messages: VecDeque::new(),
             size: 0,
+            room,
         }
     }
 
@@ -264,7 +287,7 @@ impl KeptMessages {
         let at = before.map_or(0, |before| before + 1);
         self.messages.insert(at, (turn, message));
         let newest = self.messages.back().map(|(of, _)| *of);
-        while self.size > ROOM
+        while self.size > self.room
             && let Some((oldest, _)) = self.messages.front()
             && Some(*oldest) < newest
         {
@@ -290,11 +313,11 @@ impl KeptMessages {
 }
 
 /// Returns the size of a message as JSON in bytes.
-fn size_of(message: &Value) -> usize {
+pub fn size_of(message: &Value) -> usize {
     message.to_string().len()
 }
 
-impl SavedAnswer {
+impl<W: AnswerWriter> SavedAnswer<W> {
     fn new(session: &SessionInfo, agent: &AgentId, number: u32) -> Self {
         let names = session.agents.iter();
         let names = names.map(|agent| (agent.id.clone(), agent.name.clone()));
@@ -303,8 +326,7 @@ impl SavedAnswer {
             number,
             has_prompt: false,
             reader: reader.until(Until::Work).with_names(names),
-            encoder: ChunkEncoder::new(session.id.clone(), None),
-            message: AssistantMessage::default(),
+            writer: W::new(&session.id),
         }
     }
 
@@ -320,12 +342,42 @@ impl SavedAnswer {
     }
 
     fn write(&mut self, events: Vec<TurnEvent>) {
-        for chunk in events
-            .into_iter()
-            .flat_map(|event| self.encoder.take(event))
-        {
+        for event in events {
+            self.writer.take(event);
+        }
+    }
+}
+
+/// Writes the message of the assistant that a client of the stream would have.
+struct UiWriter {
+    encoder: ChunkEncoder,
+    message: AssistantMessage,
+}
+
+impl AnswerWriter for UiWriter {
+    const ROOM: usize = 16 << 20;
+
+    fn new(session: &SessionId) -> Self {
+        Self {
+            encoder: ChunkEncoder::new(session.clone(), None),
+            message: AssistantMessage::default(),
+        }
+    }
+
+    fn take(&mut self, event: TurnEvent) {
+        for chunk in self.encoder.take(event) {
             self.message.take(&chunk);
         }
+    }
+
+    /// A message without content is left out, unless it says why a prompt has no answer.
+    fn messages(self, has_prompt: bool) -> Vec<Value> {
+        let is_kept = self.message.has_parts() || (has_prompt && self.message.has_failed());
+        is_kept.then(|| self.message.json()).into_iter().collect()
+    }
+
+    fn of_user(id: &str, content: &[Part]) -> Value {
+        message_of_user(id, content)
     }
 }
 
@@ -526,9 +578,11 @@ fn file(mime: &str, source: &MediaSource) -> Value {
 mod tests {
     use super::*;
 
+    const ROOM: usize = 1 << 20;
+
     #[test]
     fn newest_turns_are_kept_whole_within_the_room() {
-        let mut kept = KeptMessages::from(1);
+        let mut kept = KeptMessages::new(1, ROOM);
         let third = "x".repeat(ROOM / 3);
         for turn in [1, 1, 2, 4, 4] {
             kept.push(turn, format!("{turn}{third}").into());
@@ -541,12 +595,12 @@ mod tests {
         assert_eq!(turns.collect::<Vec<_>>(), [Some('4'), Some('4')]);
         assert_eq!(before, Some(4));
 
-        let mut kept = KeptMessages::from(7);
+        let mut kept = KeptMessages::new(7, ROOM);
         kept.push(7, "x".repeat(ROOM + 1).into());
         assert_eq!(kept.end().messages.len(), 1);
 
         // An answer goes on after the prompt of the next one.
-        let mut kept = KeptMessages::from(1);
+        let mut kept = KeptMessages::new(1, ROOM);
         for (turn, message) in [(1, "ask"), (3, "ask"), (1, "answer"), (3, "answer")] {
             kept.push(turn, format!("{turn} {message}").into());
         }

@@ -97,6 +97,7 @@ each_target! {
     commands_are_answered: "command", MUTATIONS;
     damaged_session_files_open_or_fail: "session", DAMAGES;
     bodies_of_the_ai_sdk_decode_or_fail: "chat", MUTATIONS;
+    bodies_of_ag_ui_decode_or_fail: "ag_ui", MUTATIONS;
     bodies_of_openai_clients_decode_or_fail: "openai", MUTATIONS;
     messages_of_mcp_servers_decode_or_fail: "mcp", MUTATIONS;
 }

@@ -1,4 +1,4 @@
-//! Ready-made clients at a front of a cluster: the AI SDK's and OpenAI's own.
+//! Ready-made clients at a front of a cluster: the AI SDK's, AG-UI's and OpenAI's own.
 
 use anyhow::{Context as _, Result, ensure};
 use planck_common::{
@@ -15,8 +15,9 @@ use planck_tests::{
 use serde_json::{Value, json};
 
 /// The clients of the test of failovers, each with its scenario and the prompt that it sends.
-const CLIENTS: [(Sdk, &str, &str); 4] = [
+const CLIENTS: [(Sdk, &str, &str); 5] = [
     (Sdk::AiSdk, "a failover", "ai-sdk"),
+    (Sdk::AgUi, "a failover", "ag-ui"),
     (Sdk::OpenAiPython, "failover_chat", "python-chat"),
     (Sdk::OpenAiPython, "failover_responses", "python-responses"),
     (Sdk::OpenAiJavaScript, "failover_responses", "javascript"),
@@ -185,4 +186,45 @@ async fn person_answers_while_a_client_of_openai_waits() -> Result<()> {
     let client = Sdk::OpenAiPython.play("waits", &front, &world.dir())?;
     client.result().await?;
     Ok(())
+}
+
+/// A client of AG-UI answers a question, and another one loses its front in the middle of a run and
+/// reads all of it at the next one.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the client of AG-UI: make test-all"]
+async fn run_of_ag_ui_is_read_whole_when_its_front_is_killed() -> Result<()> {
+    if !Sdk::AgUi.is_there() {
+        return Ok(());
+    }
+    let call = Reply::new()
+        .think("Hm.")
+        .say("Looking.")
+        .and_call("bash", json!({"command": "true"}));
+    let slow = Reply::text(words("slow", 120)).pace(Pace::per_second(20.0).chunk(8));
+    let question = Reply::call("ask_user", json!({"question": "Which city?"}));
+    let script = Script::new()
+        .rounds(When::any().user("killed"), [call, slow])
+        .rounds(
+            When::any().user("Ask me"),
+            [question, Reply::text("Oslo it is.")],
+        );
+    let world = World::start(Backend::Sqlite, script).await?;
+    let teams = world.folder().join("teams");
+    std::fs::create_dir_all(teams.join("asks"))?;
+    let members = json!([{"type": "lead", "tools": ["ask_user"]}]);
+    std::fs::write(teams.join("asks/TEAM.json"), members.to_string())?;
+    let teams = teams.display().to_string();
+    let _node = world.node_with(&[("PLANCK_TEAMS_DIRS", &teams)]).await?;
+    let mut front = Front::start(world.planck()?, world.folder(), &["--front-only"]).await?;
+    let asked = Sdk::AgUi.play("a question", &front, &world.dir())?;
+    asked.result().await?;
+    let mut client = Sdk::AgUi.play("a killed front", &front, &world.dir())?;
+    client.says("streaming").await?;
+    front.kill().await?;
+    let options = ["--front-only"];
+    let _next = Front::start_at(front.address(), world.planck()?, world.folder(), &options).await?;
+    let result = client.result().await?;
+    let expected = json!({"paragraphs": ["Looking.", words("slow", 120)], "reasoning": ["Hm."]});
+    assert_eq!(result, expected);
+    world.check_model()
 }

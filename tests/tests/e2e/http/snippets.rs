@@ -134,6 +134,47 @@ async fn snippets_of_the_guide_to_openai_work() -> Result<()> {
 }
 
 #[tokio::test]
+#[ignore = "needs the client of AG-UI: make test-all"]
+async fn snippets_of_the_guide_to_ag_ui_work() -> Result<()> {
+    if !Sdk::AgUi.is_there() {
+        return Ok(());
+    }
+    let folder = TempDir::new()?;
+    let write = json!({"path": "a.txt", "content": "hello"});
+    let script = Script::new()
+        .rounds(
+            When::any().user("Write hello"),
+            [Reply::call("write", write), Reply::text("It is there.")],
+        )
+        .always(Reply::text(ANSWER));
+    let model = planck_scripted_model::Server::start(script.without_auth()).await?;
+    let front = serve(folder.path(), &model).await?;
+    let here = |text: &str| text.replace("127.0.0.1:8400", &front.address().to_string());
+    let guide = "docs/ag-ui.md";
+    let [program] = blocks(guide, "js")?
+        .try_into()
+        .ok()
+        .context("one program")?;
+    let mut sdk = Sdk::AgUi.interpreter();
+    sdk.env("PLANCK_KEY", front.key());
+    let said = printed(sdk, &here(&program)).await?;
+    assert_eq!(
+        said,
+        "\nwrite { content: 'hello', path: 'a.txt' }\nIt is there."
+    );
+    let written = std::fs::read_to_string(folder.path().join("a.txt"))?;
+    assert_eq!(written, "hello");
+
+    let [request] = blocks(guide, "sh")?.try_into().ok().context("one block")?;
+    let request = request.replace("localhost:8400", &front.address().to_string());
+    // The session of the program has another message already.
+    let request = request.replace("bold-oak", "calm-elm");
+    let said = printed(shell(folder.path())?, &request).await?;
+    assert!(said.contains(r#""type":"RUN_FINISHED""#), "{said}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn example_of_the_guide_to_structured_output_works() -> Result<()> {
     let folder = TempDir::new()?;
     let todos = json!({"todos": ["Write tests", "Ship"]});
