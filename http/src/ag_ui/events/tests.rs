@@ -298,6 +298,26 @@ fn void_step_ends_the_events_if_the_client_has_seen_it() {
 }
 
 #[test]
+fn client_with_a_void_step_gets_the_messages_and_forgets_the_reasoning() {
+    let prompt = json!({"id": "m1", "role": "user", "content": "Hi"});
+    let body = json!({"threadId": "t", "runId": "r", "messages": [prompt]});
+    let body: super::super::RunInput = serde_json::from_value(body).unwrap();
+    let mut run = encoder().knowing(body.read().unwrap().known, HashSet::new());
+    let void = vec![started(), STEP, reasoning(0, "No"), TurnEvent::StepReset];
+    let _ = written(&mut run, void);
+    assert!(run.is_void());
+    let mut known = run.into_known();
+    let messages = || MessageFold::of(vec![prompt.clone()]);
+    assert_eq!(messages().snapshot(&known), None);
+    known.forget();
+    let empty = json!({"id": "s-3-1-0", "role": "reasoning", "content": ""});
+    assert_eq!(
+        messages().snapshot(&known),
+        Some(json!({"type": "MESSAGES_SNAPSHOT", "messages": [prompt, empty]}))
+    );
+}
+
+#[test]
 fn snapshot_has_what_a_client_of_the_events_would_have() {
     let mut run = encoder().folding(MessageFold::of(vec![
         json!({"id": "m1", "role": "user", "content": "Hi"}),
