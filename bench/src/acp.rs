@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use futures_util::StreamExt as _;
 use planck_client::Client;
+use planck_common::Seq;
 use planck_scripted_model::{Pace, Reply, Script, When};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -40,7 +41,7 @@ pub struct AcpBench {
     words: usize,
     /// The number of events in the session that is loaded
     #[arg(long, value_name = "N", default_value_t = 10_000)]
-    events: u64,
+    events: Seq,
     /// The number of repetitions
     #[arg(long, value_name = "N", default_value_t = 5)]
     repeat: u32,
@@ -62,23 +63,14 @@ impl AcpBench {
             .always("Quick.");
         let model = ModelServer::start(&script).await?;
         let nats = NatsServer::start().await?;
-        let command = |role: &str| {
-            let mut command = Command::new(&planck);
-            command
-                .arg(role)
-                .current_dir(folder.path())
-                .env("HOME", folder.path())
-                .env("NATS_URL", nats.url())
-                .env(
-                    "PLANCK_STORE_URL",
-                    format!("sqlite:{}", folder.path().display()),
-                )
-                .env("PLANCK_MODELS_DEFAULT", "scripted:bench")
-                .env("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", model.url());
-            command
+        let place = Place {
+            planck,
+            folder,
+            model,
+            nats,
         };
-        let _node = BenchProcess::guarded(&command("node"))?;
-        let client = Client::connect(nats.url()).await?;
+        let _node = BenchProcess::guarded(&place.command("node"))?;
+        let client = Client::connect(place.nats.url()).await?;
         let began = Instant::now();
         while client
             .nodes()
@@ -88,10 +80,10 @@ impl AcpBench {
             ensure!(began.elapsed() < PATIENCE, "the node does not start");
             sleep(Duration::from_millis(50)).await;
         }
-        let mut editor = Editor::start(command("acp"))?;
-        let session = editor.open(folder.path()).await?;
+        let mut editor = Editor::start(place.command("acp"))?;
+        let session = editor.open(place.folder.path()).await?;
         editor.prompt(&session, "Begin.", &mut |_| ()).await?;
-        let subscriber = async_nats::connect(nats.url()).await?;
+        let subscriber = async_nats::connect(place.nats.url()).await?;
         for _ in 0..self.repeat {
             delays(&mut editor, &subscriber, &session).await?;
         }
@@ -102,14 +94,38 @@ impl AcpBench {
             head = client.session(&session).await?.head;
         }
         for _ in 0..self.repeat {
-            let mut editor = Editor::start(command("acp"))?;
-            let (time, updates) = editor.load(&session, folder.path()).await?;
+            let mut editor = Editor::start(place.command("acp"))?;
+            let (time, updates) = editor.load(&session, place.folder.path()).await?;
             let line =
                 json!({ "load_ms": time.as_secs_f64() * 1e3, "events": head, "updates": updates });
             say(&format!("{line}\n"))?;
             memory(&editor, "after loading")?;
         }
         Ok(())
+    }
+}
+
+/// Where the parts of the cluster find each other.
+struct Place {
+    planck: PathBuf,
+    folder: TempDir,
+    model: ModelServer,
+    nats: NatsServer,
+}
+
+impl Place {
+    fn command(&self, role: &str) -> Command {
+        let mut command = Command::new(&self.planck);
+        let folder = self.folder.path();
+        command
+            .arg(role)
+            .current_dir(folder)
+            .env("HOME", folder)
+            .env("NATS_URL", self.nats.url())
+            .env("PLANCK_STORE_URL", format!("sqlite:{}", folder.display()))
+            .env("PLANCK_MODELS_DEFAULT", "scripted:bench")
+            .env("PLANCK_PROVIDERS_SCRIPTED_BASE_URL", self.model.url());
+        command
     }
 }
 

@@ -243,6 +243,20 @@ async fn every_mistake_has_its_code_and_the_connection_goes_on() -> Result<()> {
         assert_eq!(answer["error"]["code"], code, "{answer}");
     }
     let session = editor.open(&machine.work()).await?;
+    editor.prompt(6, &session, "Hello.").await?;
+    let (said, done) = editor.updates(&session).await?;
+    assert_eq!(text_of(&said, "agent_message_chunk"), "Quick.");
+    assert_eq!(done["result"]["stopReason"], "end_turn", "{done}");
+    editor.ends().await?;
+    machine.check_model()
+}
+
+/// A prompt that the agent could not read is refused before anything is stored.
+#[tokio::test(flavor = "multi_thread")]
+async fn prompt_without_anything_to_read_is_refused() -> Result<()> {
+    let machine = PersonalMachine::start(Script::new().always("Quick.")).await?;
+    let mut editor = greeted(&machine, &[]).await?;
+    let session = editor.open(&machine.work()).await?;
     for block in [
         json!({"type": "image", "data": "no Base64", "mimeType": "image/png"}),
         json!({"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}),
@@ -255,12 +269,9 @@ async fn every_mistake_has_its_code_and_the_connection_goes_on() -> Result<()> {
     let empty = json!({"sessionId": session, "prompt": []});
     let refused = editor.call(5, "session/prompt", empty).await?;
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
-    editor.prompt(6, &session, "Hello.").await?;
-    let (said, done) = editor.updates(&session).await?;
-    assert_eq!(text_of(&said, "agent_message_chunk"), "Quick.");
-    assert_eq!(done["result"]["stopReason"], "end_turn", "{done}");
-    editor.ends().await?;
-    machine.check_model()
+    let listed = editor.call(6, "session/list", json!({})).await?;
+    assert_eq!(listed["result"]["sessions"], json!([]));
+    editor.ends().await
 }
 
 /// A streamed reply is cancelled in its middle.

@@ -66,7 +66,6 @@ async fn team_mode_and_model_are_chosen_before_the_first_prompt() -> Result<()> 
     let script = Script::new()
         .rule(When::any().model("gpt-5").result_of("bash"), "Not painted.")
         .rule(When::any().model("gpt-5").user("Paint."), call)
-        .rule(When::any().model("gpt-5-mini"), "Small.")
         .always("Quick.");
     let machine = PersonalMachine::start(script).await?;
     let members = json!([{"type": "painter", "system_prompt": "You paint."}]);
@@ -95,7 +94,7 @@ async fn team_mode_and_model_are_chosen_before_the_first_prompt() -> Result<()> 
         .await?;
     assert_eq!(settings(&chosen["result"]["configOptions"])[1].0, painter);
     let mode = json!({"sessionId": session, "modeId": "read-only"});
-    let done = editor.call(4, "session/set_mode", mode.clone()).await?;
+    let done = editor.call(4, "session/set_mode", mode).await?;
     assert_eq!(done["result"], json!({}));
     let told = editor.read().await?["params"]["update"].clone();
     assert_eq!(told["currentModeId"], "read-only", "{told}");
@@ -117,15 +116,28 @@ async fn team_mode_and_model_are_chosen_before_the_first_prompt() -> Result<()> 
     assert!(usage["size"].as_u64() > usage["used"].as_u64(), "{usage}");
     assert!(machine.read("made").is_err());
 
-    // What runs is fixed from here, but for the model.
+    editor.ends().await?;
+    machine.check_model()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_model_changes_after_the_first_prompt() -> Result<()> {
+    let script = Script::new()
+        .rule(When::any().model("gpt-5-mini"), "Small.")
+        .always("Quick.");
+    let machine = PersonalMachine::start(script).await?;
+    let mut editor = greeted(&machine, &["--permissions", "read-only"], json!({})).await?;
+    let session = &editor.open(&machine.work()).await?;
+    editor.asked(session, "Hello.").await?;
     let auto = json!({"sessionId": session, "modeId": "auto"});
     let refused = editor.call(5, "session/set_mode", auto).await?;
     let why = refused["error"]["message"].as_str().context("no error")?;
     assert!(why.contains("first prompt"), "{why}");
-    let done = editor.call(6, "session/set_mode", mode).await?;
+    let same = json!({"sessionId": session, "modeId": "read-only"});
+    let done = editor.call(6, "session/set_mode", same).await?;
     assert_eq!(done["result"], json!({}));
     editor.read().await?;
-    let small = set("model", "openai:gpt-5-mini");
+    let small = json!({"sessionId": session, "configId": "model", "value": "openai:gpt-5-mini"});
     let done = editor.call(7, "session/set_config_option", small).await?;
     let options = &done["result"]["configOptions"];
     assert_eq!(settings(options)[2].0, "openai:gpt-5-mini");
@@ -136,12 +148,12 @@ async fn team_mode_and_model_are_chosen_before_the_first_prompt() -> Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_are_listed_resumed_renamed_closed_and_deleted() -> Result<()> {
+async fn sessions_are_listed_and_renamed() -> Result<()> {
     let machine = PersonalMachine::start(Script::new().always("Quick.")).await?;
     let mut editor = greeted(&machine, &[], json!({})).await?;
     let list = |folder: &Path| json!({"cwd": folder});
     // A session without a prompt leaves nothing behind.
-    let unused = editor.open(&machine.work()).await?;
+    editor.open(&machine.work()).await?;
     let session = editor.open(&machine.work()).await?;
     editor.asked(&session, "Tell me.").await?;
     let (updates, end) = editor.asked(&session, "/rename The  story").await?;
@@ -180,6 +192,20 @@ async fn sessions_are_listed_resumed_renamed_closed_and_deleted() -> Result<()> 
         .await?;
     assert_eq!(elsewhere["result"]["sessions"], json!([]));
 
+    editor.ends().await?;
+    machine.check_model()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_are_resumed_closed_and_deleted() -> Result<()> {
+    let machine = PersonalMachine::start(Script::new().always("Quick.")).await?;
+    let mut editor = greeted(&machine, &[], json!({})).await?;
+    let unused = editor.open(&machine.work()).await?;
+    let session = editor.open(&machine.work()).await?;
+    editor.asked(&session, "Tell me.").await?;
+    editor.ends().await?;
+
+    let mut editor = greeted(&machine, &[], json!({})).await?;
     let open = |session: &Value| json!({"sessionId": session, "cwd": machine.work()});
     let gone = editor.call(5, "session/resume", open(&unused)).await?;
     assert_eq!(gone["error"]["code"], -32002, "{gone}");

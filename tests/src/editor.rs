@@ -1,5 +1,10 @@
 //! An editor that speaks the Agent Client Protocol with `planck acp`.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a field that a message lacks is null"
+)]
+
 use std::{
     ops::{Deref, DerefMut},
     path::Path,

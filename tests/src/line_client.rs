@@ -1,5 +1,10 @@
 //! A program that writes lines of JSON to a command, and reads those that it writes.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a field that a message lacks is null"
+)]
+
 use std::{process::Stdio, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
