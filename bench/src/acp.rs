@@ -1,6 +1,11 @@
 //! Measures `planck acp` on a cluster of one node: how much later an editor has a piece of text than a
 //! plain subscriber, how long it takes to load a long session, and the memory of the command.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a field that a message lacks is null"
+)]
+
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
@@ -59,6 +64,7 @@ impl AcpBench {
         let words: Vec<String> = (0..self.words).map(|n| format!("w{n}.")).collect();
         let story = Reply::text(words.join(" ")).pace(Pace::per_second(200.0).chunk(6));
         let script = Script::new()
+            .without_auth()
             .rule(When::any().last("Tell a story."), story)
             .always("Quick.");
         let model = ModelServer::start(&script).await?;
