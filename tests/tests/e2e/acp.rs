@@ -68,16 +68,16 @@ fn check(world: &World, updates: &[Value], done: &Value) -> Result<()> {
     world.check_model()
 }
 
-async fn host(world: &World, session: &Value, nodes: &[Node]) -> Result<usize> {
+/// Returns which node hosts the lead of a session, once it is in a state.
+async fn host(world: &World, session: &Value, nodes: &[Node], state: AgentState) -> Result<usize> {
     let session = session.as_str().context("no session")?;
-    eventually("the lead streams on a node", async || {
+    eventually("the lead is in the state", async || {
         let info = world.caller.session(session).await.ok()?;
         let lead = info.agents.first()?;
-        let is_streaming = lead.state == AgentState::Streaming;
         let at = nodes
             .iter()
             .position(|node| Some(node.id()) == lead.node_id.as_ref());
-        at.filter(|_| is_streaming)
+        at.filter(|_| lead.state == state)
     })
     .await
 }
@@ -90,12 +90,35 @@ async fn editor_sees_no_error_when_the_node_of_its_session_is_killed() -> Result
     let session = editor.open(&world.dir()).await?;
     editor.prompt(2, &session, "Tell it.").await?;
     let mut updates = until_slow(&mut editor).await?;
-    let at = host(&world, &session, &nodes).await?;
+    let at = host(&world, &session, &nodes, AgentState::Streaming).await?;
     nodes.remove(at).kill().await?;
     let (rest, done) = editor.updates(&session).await?;
     updates.extend(rest);
     check(&world, &updates, &done)?;
     editor.ends().await?;
+    nodes.remove(0).leave_despite(EXCUSED).await
+}
+
+/// A question stays open while no node hosts its agent.
+#[tokio::test(flavor = "multi_thread")]
+async fn permission_is_given_once_although_the_node_of_the_call_is_killed() -> Result<()> {
+    let world = World::start(Backend::Postgres, script()).await?;
+    let mut nodes = vec![world.node().await?, world.node().await?];
+    let mut command = acp(&world)?;
+    command.args(["--permissions", "careful"]);
+    let mut editor = Editor::greeted(command, json!({})).await?;
+    let session = editor.open(&world.dir()).await?;
+    editor.prompt(2, &session, "Tell it.").await?;
+    let (mut updates, asked) = editor.updates(&session).await?;
+    ensure!(asked["method"] == "session/request_permission", "{asked}");
+    let at = host(&world, &session, &nodes, AgentState::Waiting).await?;
+    nodes.remove(at).kill().await?;
+    // The answer comes before another node has the agent.
+    editor.choose(&asked, "allow").await?;
+    let (rest, done) = editor.updates(&session).await?;
+    updates.extend(rest);
+    check(&world, &updates, &done)?;
+    editor.leaves().await?;
     nodes.remove(0).leave_despite(EXCUSED).await
 }
 
