@@ -53,11 +53,12 @@ impl Sessions {
                 () = running.over.cancelled() => false,
                 () = given_up.cancelled() => true,
             };
-            self.known().waiting.remove(&session);
             if was_given_up {
+                // Another prompt may wait by now.
                 let stop_reason = StopReason::Cancelled;
                 return self.reply(id, Ok(PromptDone { stop_reason })).await;
             }
+            self.known().waiting.remove(&session);
             match self.claim_for(&session, Some(id.clone())) {
                 Ok(claim) => self.prompt(claim, parts).await,
                 Err(error) => self.reply::<Nothing>(id, Err(error)).await,
@@ -177,10 +178,11 @@ impl Sessions {
         let config_options = Settings::of(&info, &lead.model).options(&self.offers().await);
         let options = Update::ConfigOptions(ConfigOptions { config_options });
         self.to_client.update(session, options).await;
-        let title = cut(&clean_line(text.lines().next().unwrap_or_default()), TITLE);
-        self.to_client
-            .update(session, Update::SessionInfo { title })
-            .await;
+        if let Some(line) = text.lines().find(|line| !line.trim().is_empty()) {
+            let title = cut(&clean_line(line), TITLE);
+            let update = Update::SessionInfo { title };
+            self.to_client.update(session, update).await;
+        }
         Ok(())
     }
 }

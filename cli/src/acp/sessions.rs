@@ -1,7 +1,7 @@
 //! The sessions of a client: creates, lists, opens and ends them.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -39,7 +39,7 @@ use crate::{
     session::list::SessionDescription,
 };
 
-/// How many sessions of a client may have no prompt yet.
+/// How many sessions without a prompt are kept. An older one is forgotten, and a client creates another.
 const MOST_DRAFTS: usize = 1_024;
 /// The number of columns of a title.
 pub const TITLE: usize = 80;
@@ -58,7 +58,7 @@ pub struct Sessions {
 pub struct Known {
     pub can: ClientCan,
     /// The sessions that start with their first prompt.
-    pub drafts: HashMap<String, Draft>,
+    pub drafts: BTreeMap<String, Draft>,
     pub running: HashMap<String, Arc<Running>>,
     /// The sessions in which a prompt waits for the end of what runs, with the sign to give it up.
     pub waiting: HashMap<String, CancellationToken>,
@@ -179,9 +179,8 @@ impl Sessions {
         let opened = self.opened(Some(session.clone()), &settings).await;
         let mut known = self.known();
         if known.drafts.len() >= MOST_DRAFTS {
-            let why =
-                format!("{MOST_DRAFTS} sessions have no prompt yet; use one of them, or delete it");
-            return Err(RpcError::new(RpcError::INTERNAL, why));
+            // Ids are ordered by time, so this is the oldest one.
+            known.drafts.pop_first();
         }
         known.drafts.insert(session, draft);
         Ok(opened)
@@ -356,7 +355,8 @@ impl Sessions {
     pub async fn close(self: Arc<Self>, id: RequestId, named: NamedSession) {
         let session = named.session_id;
         self.cancel(&session);
-        let done = match self.draft(&session) {
+        let draft = self.known().drafts.remove(&session);
+        let done = match draft {
             Some(_) => Ok(()),
             None => self.client.close(&session, None).await.map(drop),
         };
