@@ -416,6 +416,41 @@ async fn agent_beside_the_lead_is_a_call_of_the_lead() -> Result<()> {
     Ok(())
 }
 
+/// The lead rests while the scout waits for a permission.
+#[tokio::test(flavor = "multi_thread")]
+async fn work_of_a_team_is_followed_after_a_load() -> Result<()> {
+    let machine = PersonalMachine::start(scouting()).await?;
+    let members = json!([{"type": "lead", "tools": ["spawn_agent", "bash"]}]);
+    let painter = team(&machine, members)?;
+    let arguments = ["--team", painter, "--permissions", "careful"];
+    let mut editor = greeted(&machine, &arguments, json!({})).await?;
+    let session = editor.open(&machine.work()).await?;
+    editor.prompt(3, &session, "Search.").await?;
+    let mut before = Vec::new();
+    while !text_of(&before, "agent_message_chunk").contains("It is on its way.") {
+        before.push(editor.read().await?["params"]["update"].clone());
+    }
+    editor.process.kill().await?;
+    let mut editor = greeted(&machine, &[], json!({})).await?;
+    let load = json!({"sessionId": session, "cwd": machine.work(), "mcpServers": []});
+    editor.request(4, "session/load", load).await?;
+    let (mut updates, mut is_loaded) = (Vec::new(), false);
+    while !text_of(&updates, "agent_message_chunk").ends_with("The scout has it.") {
+        let message = editor.read().await?;
+        is_loaded |= message["id"] == 4 && message["result"].is_object();
+        if message["method"] == "session/request_permission" {
+            editor.choose(&message, "allow").await?;
+        }
+        updates.push(message["params"]["update"].clone());
+    }
+    assert!(is_loaded);
+    assert_eq!(text_of(&updates, "user_message_chunk"), "Search.");
+    let said = text_of(&updates, "agent_message_chunk");
+    assert_eq!(said, "It is on its way.\n\nThe scout has it.");
+    assert_eq!(machine.read("seen.txt")?, "seen\n");
+    editor.leaves().await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_beside_the_lead_has_a_session_if_the_editor_shows_it() -> Result<()> {
     let (session, messages, asked) = scouted(json!({"subagents": {}})).await?;

@@ -5,7 +5,7 @@
     reason = "a field that a message lacks is null"
 )]
 
-use std::{process::Stdio, time::Duration};
+use std::{collections::VecDeque, process::Stdio, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -15,6 +15,8 @@ use tokio::{
     time::timeout,
 };
 
+/// How many lines an error shows.
+const LATEST: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a command ended.
@@ -31,6 +33,8 @@ pub struct LineClient {
     pub process: Child,
     input: Option<ChildStdin>,
     lines: Lines<BufReader<ChildStdout>>,
+    /// The latest lines that were read, for the error if no other one comes.
+    latest: VecDeque<String>,
 }
 
 impl LineClient {
@@ -45,6 +49,7 @@ impl LineClient {
             input: process.stdin.take(),
             process,
             lines: BufReader::new(output).lines(),
+            latest: VecDeque::new(),
         })
     }
 
@@ -55,8 +60,14 @@ impl LineClient {
     }
 
     pub async fn read(&mut self) -> Result<Value> {
-        let line = timeout(PATIENCE, self.lines.next_line()).await??;
-        let message: Value = serde_json::from_str(&line.context("the output ended")?)?;
+        let line = timeout(PATIENCE, self.lines.next_line()).await;
+        let line = line.with_context(|| format!("nothing comes after {:#?}", self.latest))??;
+        let line = line.context("the output ended")?;
+        let message: Value = serde_json::from_str(&line)?;
+        if self.latest.len() == LATEST {
+            self.latest.pop_front();
+        }
+        self.latest.push_back(line);
         ensure!(message["jsonrpc"] == "2.0", "{message}");
         Ok(message)
     }

@@ -122,6 +122,7 @@ impl Sessions {
     }
 
     async fn prompted(&self, session: &str, parts: Vec<Part>) -> Result<Work, RpcError> {
+        let _permit = self.sending.acquire().await;
         let refuse = |why: ClientError| refused(&why);
         if let Some(draft) = self.draft(session) {
             self.start(session, &draft, &text_of(&parts)).await?;

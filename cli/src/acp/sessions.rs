@@ -18,6 +18,7 @@ use planck_common::{
 };
 use planck_host::terminal::clean_line;
 use planck_node::config::Config;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -41,6 +42,8 @@ use crate::{
 
 /// How many sessions without a prompt are kept. An older one is forgotten, and a client creates another.
 const MOST_DRAFTS: usize = 1_024;
+/// How many prompts are sent to nodes at once.
+const MOST_AT_ONCE: usize = 16;
 /// The number of columns of a title.
 pub const TITLE: usize = 80;
 
@@ -50,6 +53,8 @@ pub struct Sessions {
     pub config: Arc<Config>,
     pub args: AcpArgs,
     pub to_client: ToClient,
+    /// Bounds how many prompts are sent at once. A node would answer some of very many too late.
+    pub sending: Semaphore,
     known: Mutex<Known>,
 }
 
@@ -87,6 +92,7 @@ impl Sessions {
             config,
             args,
             to_client,
+            sending: Semaphore::new(MOST_AT_ONCE),
             known: Mutex::default(),
         }
     }
@@ -428,28 +434,26 @@ impl Sessions {
         let can = self.known().can;
         let translator = Translator::new("history", &info.dir, can.show_notices);
         let mut history = History::new(lead.id.clone(), translator);
-        let mut head = info.head;
-        if is_working(lead_of(&info)?) {
-            let snapshot = self.client.snapshot(&lead.id).await.map_err(refuse)?;
-            head = snapshot.head;
-            history.running = snapshot.running.map(|running| running.turn);
-        }
-        let mut pages = self.client.pages(&info.id, 1, head);
-        while let Some(page) = pages.try_next().await.map_err(refuse)? {
-            if !tells_history && history.running.is_none() {
-                break;
-            }
-            for event in page {
-                let updates = history.take(event.get());
-                for update in updates.into_iter().filter(|_| tells_history) {
-                    self.to_client.update(session, update).await;
+        // The log says which turn runs: a node that has just taken the lead over may not have begun yet.
+        let is_working = info.agents.iter().any(is_working);
+        if tells_history || is_working {
+            let mut pages = self.client.pages(&info.id, 1, info.head);
+            while let Some(page) = pages.try_next().await.map_err(refuse)? {
+                for update in page.iter().flat_map(|event| history.take(event.get())) {
+                    if tells_history {
+                        self.to_client.update(session, update).await;
+                    }
                 }
             }
         }
-        let Some(turn) = history.running else {
+        let (rest, running) = history.end(is_working);
+        for update in rest.into_iter().filter(|_| tells_history) {
+            self.to_client.update(session, update).await;
+        }
+        let Some((turn, from)) = running else {
             return Ok((opened, None));
         };
-        let (choice, from) = (TurnChoice::Number(turn), history.from.unwrap_or(head + 1));
+        let choice = TurnChoice::Number(turn);
         let turn = Turn::open(&self.client, &info, &lead.id, choice, from, Until::Work).await;
         let turn = turn.map_err(refuse)?;
         let shared = (self.client.clone(), self.to_client.clone(), can);

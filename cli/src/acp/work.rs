@@ -249,7 +249,18 @@ impl Work {
         if let Some(opening) = opening {
             opening.await;
         }
+        self.withdraw(claim).await;
         ended
+    }
+
+    /// Withdraws what the client is still asked about, and waits for what was begun.
+    async fn withdraw(&mut self, claim: &Claim) {
+        for (_, withdrawn) in self.questions.asked.drain() {
+            withdrawn.cancel();
+        }
+        while let Some(decided) = self.questions.open.next().await {
+            self.decided(claim, decided).await;
+        }
     }
 
     async fn tell(&mut self, claim: &Claim, event: &TurnEvent) {
