@@ -11,7 +11,7 @@
 
 mod dialog;
 mod line;
-mod request;
+pub mod request;
 mod typing;
 
 use std::{

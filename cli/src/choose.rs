@@ -152,13 +152,7 @@ impl SessionChoice {
     ) -> anyhow::Result<PromptedSession> {
         let mut talk = PromptedSession::with(client, session).await?;
         if let Some(model) = self.model.as_ref().filter(|model| **model != talk.model) {
-            let (provider, model_id) = model::parse(model);
-            let change = ChangeModel {
-                provider,
-                model_id,
-                base_url: None,
-            };
-            talk.change_model(client, &change).await?;
+            talk.change_model(client, &model::change(model)).await?;
         }
         Ok(talk)
     }

@@ -65,6 +65,16 @@ pub fn parse(name: &str) -> (Option<String>, String) {
     }
 }
 
+/// Returns the change to a model that is taken as it is named.
+pub fn change(name: &str) -> ChangeModel {
+    let (provider, model_id) = parse(name);
+    ChangeModel {
+        provider,
+        model_id,
+        base_url: None,
+    }
+}
+
 /// Returns the change to the model that a person names, which must be one of the list. Without a
 /// provider, it is a model of the provider of `current`, or of the only provider that has it. A
 /// provider without any model in the list is not judged, because the list does not describe it.

@@ -11,21 +11,13 @@
 use anyhow::{Result, ensure};
 use planck_scripted_model::{Pace, Reply, Script, When};
 use planck_tests::{
-    editor::{Editor, calls, text_of},
+    editor::{Editor, acp, calls, text_of},
     front::Front,
     machine::PersonalMachine,
 };
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 const COMMAND: &str = "echo one > out.txt\necho two >> out.txt";
-
-/// Starts `planck acp`.
-fn acp(machine: &PersonalMachine, arguments: &[&str]) -> Result<Command> {
-    let mut command = machine.planck(&[&["acp"], arguments].concat())?;
-    command.env("PLANCK_MODELS_DEFAULT", "openai:gpt-5");
-    Ok(command)
-}
 
 async fn greeted(machine: &PersonalMachine, arguments: &[&str]) -> Result<Editor> {
     Editor::greeted(acp(machine, arguments)?, json!({})).await

@@ -16,6 +16,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use planck_scripted_model::{Pace, Reply, Script, When};
 use planck_tests::{
+    editor::acp,
     machine::{PersonalMachine, Ran, run},
     sdk::{Sdk, is_there, node_in},
 };
@@ -54,9 +55,7 @@ fn script() -> Script {
 
 /// Returns the command that an editor starts.
 fn agent(machine: &PersonalMachine) -> Result<Command> {
-    let mut command = machine.planck(&["acp", "--permissions", "careful"])?;
-    command.env("PLANCK_MODELS_DEFAULT", "openai:gpt-5");
-    Ok(command)
+    acp(machine, &["--permissions", "careful"])
 }
 
 async fn judge(sdk: Sdk) -> Result<()> {

@@ -13,19 +13,11 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use planck_scripted_model::{Reply, Script, When};
 use planck_tests::{
-    editor::{Editor, calls, text_of},
+    editor::{Editor, acp, calls, text_of},
     front::Front,
     machine::PersonalMachine,
 };
 use serde_json::{Value, json};
-use tokio::process::Command;
-
-/// Starts `planck acp`.
-fn acp(machine: &PersonalMachine, arguments: &[&str]) -> Result<Command> {
-    let mut command = machine.planck(&[&["acp"], arguments].concat())?;
-    command.env("PLANCK_MODELS_DEFAULT", "openai:gpt-5");
-    Ok(command)
-}
 
 async fn greeted(
     machine: &PersonalMachine,

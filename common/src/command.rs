@@ -203,6 +203,14 @@ pub enum AgentState {
 }
 
 impl AgentState {
+    /// Returns whether an agent in this state has a running turn.
+    pub const fn has_turn(self) -> bool {
+        match self {
+            Self::Streaming | Self::ExecutingTools | Self::Waiting | Self::Compacting => true,
+            Self::Idle | Self::Stopped => false,
+        }
+    }
+
     pub const fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",

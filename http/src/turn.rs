@@ -11,7 +11,7 @@ use planck_client::{
 };
 use planck_common::{
     AgentId, InputId, Seq, SessionId,
-    command::{AgentRow, AgentState, Outcome, ReadEvents, SessionInfo, WorkState},
+    command::{AgentRow, Outcome, ReadEvents, SessionInfo, WorkState},
     envelope::Envelope,
     event::{Event, EventKind, InputKind, TurnStart},
     reply::Code,
@@ -158,17 +158,6 @@ pub fn orchestrator(session: &SessionInfo) -> Option<&AgentRow> {
     let leads = |agent: &&AgentRow| agent.role == AgentRole::Orchestrator;
     let mut agents = session.agents.iter();
     agents.find(leads).or_else(|| session.agents.first())
-}
-
-/// Returns whether an agent has a running turn, as far as its record says.
-pub fn is_working(agent: &AgentRow) -> bool {
-    match agent.state {
-        AgentState::Streaming
-        | AgentState::ExecutingTools
-        | AgentState::Waiting
-        | AgentState::Compacting => true,
-        AgentState::Idle | AgentState::Stopped => false,
-    }
 }
 
 /// Finds the running turn of an agent. Returns its number, and a place in the log at or before its

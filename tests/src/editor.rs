@@ -14,7 +14,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::line_client::LineClient;
+use crate::{line_client::LineClient, machine::PersonalMachine};
 
 pub struct Editor {
     client: LineClient,
@@ -32,6 +32,13 @@ impl DerefMut for Editor {
     fn deref_mut(&mut self) -> &mut LineClient {
         &mut self.client
     }
+}
+
+/// Returns the command `planck acp` on a machine without NATS.
+pub fn acp(machine: &PersonalMachine, arguments: &[&str]) -> Result<Command> {
+    let mut command = machine.planck(&[&["acp"], arguments].concat())?;
+    command.env("PLANCK_MODELS_DEFAULT", "openai:gpt-5");
+    Ok(command)
 }
 
 impl Editor {

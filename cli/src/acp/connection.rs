@@ -254,7 +254,7 @@ impl Connection {
                 self.requests.spawn(sessions.create(id, new));
             }
             "session/load" | "session/resume" => {
-                let claim = sessions.claim(&params.read::<NamedSession>()?.session_id)?;
+                let claim = sessions.claim(&params.read::<NamedSession>()?.session_id, None)?;
                 let tells_history = method == "session/load";
                 let open = sessions.open(id, claim, params.read()?, tells_history);
                 self.requests.spawn(open);

@@ -13,7 +13,7 @@ use super::{
     wire::Update,
 };
 
-/// What was said in a session before it was loaded.
+/// Reads the log of a session from before it was loaded.
 pub struct History {
     lead: AgentId,
     steps: StepReader,

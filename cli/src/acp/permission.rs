@@ -6,20 +6,20 @@ use planck_client::turn::TurnEvent;
 use planck_common::{
     AgentId, CallId,
     command::Answer,
-    wait::{ChangeKind, ProtectedChange, WaitDecision, WaitKind, WaitOpened, WaitScope},
+    wait::{ProtectedChange, WaitDecision, WaitKind, WaitOpened, WaitScope},
 };
 use planck_host::terminal::clean;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
+    question::answered,
     updates::CallHead,
     wire::{
         PermissionAnswer, PermissionKind, PermissionOption, PermissionOutcome, RequestPermission,
         ToolCall, ToolContent, ToolStatus,
     },
 };
-use crate::waits::own_name;
+use crate::ask::request::{RequestedCall, RequestedChanges, head_of};
 
 /// The names are short, because editors draw long ones badly.
 const ALLOW: PermissionOption = PermissionOption {
@@ -37,22 +37,6 @@ const DENY: PermissionOption = PermissionOption {
     name: "Deny",
     kind: PermissionKind::RejectOnce,
 };
-
-/// The call that an approval is about.
-#[derive(Deserialize)]
-struct RequestedCall<'a> {
-    tool: String,
-    #[serde(borrow)]
-    args: &'a RawValue,
-    #[serde(default)]
-    why: Option<String>,
-}
-
-/// The changed files that a wait is about.
-#[derive(Deserialize)]
-struct RequestedChanges {
-    changes: Vec<ProtectedChange>,
-}
 
 /// Returns the request for a wait, with the whole of what is asked. Returns `None` if the wait is
 /// neither about an approval nor about a change.
@@ -97,13 +81,8 @@ pub fn request<'a>(session: &'a str, wait: &WaitOpened) -> Option<RequestPermiss
 
 /// Returns a changed file with its present text.
 fn words(change: &ProtectedChange) -> String {
-    let what = match change.change {
-        ChangeKind::Added => "new",
-        ChangeKind::Changed => "changed",
-        ChangeKind::Removed => "removed",
-    };
     let text = change.text.as_deref().unwrap_or_default();
-    clean(&format!("{what}: {}\n{text}", change.path)).into_owned()
+    clean(&format!("{}\n{text}", head_of(change))).into_owned()
 }
 
 fn offered(wait: &WaitOpened) -> Vec<PermissionOption> {
@@ -130,14 +109,8 @@ pub fn answer(wait: &WaitOpened, said: &RawValue) -> Option<Answer> {
         PermissionKind::RejectOnce => (WaitDecision::Deny, None),
     };
     Some(Answer {
-        wait: wait.id.clone(),
-        decision,
-        args: None,
-        value: None,
-        reason: None,
         scope,
-        digest: Some(wait.digest.clone()),
-        by: own_name(),
+        ..answered(wait, decision)
     })
 }
 

@@ -34,7 +34,7 @@ impl Sessions {
         let session = prompt.session_id;
         let running = self.known().running.get(&session).cloned();
         let Some(running) = running else {
-            let claim = self.claim_for(&session, Some(id))?;
+            let claim = self.claim(&session, Some(id))?;
             return Ok(Some(Box::pin(self.prompt(claim, parts))));
         };
         if running.answers(&id, &text_of(&parts)) {
@@ -56,12 +56,15 @@ impl Sessions {
             if was_given_up {
                 // Another prompt may wait by now.
                 let stop_reason = StopReason::Cancelled;
-                return self.reply(id, Ok(PromptDone { stop_reason })).await;
+                return self
+                    .to_client
+                    .answer(id, Ok(PromptDone { stop_reason }))
+                    .await;
             }
             self.known().waiting.remove(&session);
-            match self.claim_for(&session, Some(id.clone())) {
+            match self.claim(&session, Some(id.clone())) {
                 Ok(claim) => self.prompt(claim, parts).await,
-                Err(error) => self.reply::<Nothing>(id, Err(error)).await,
+                Err(error) => self.to_client.answer::<Nothing>(id, Err(error)).await,
             }
         })))
     }
@@ -82,7 +85,7 @@ impl Sessions {
             Err(error) => Err(error),
         };
         if let Some(id) = claim.running.take_prompt() {
-            self.reply(id, answer).await;
+            self.to_client.answer(id, answer).await;
         }
     }
 
@@ -162,12 +165,7 @@ impl Sessions {
         start.session_id = Some(id.map_err(|why| RpcError::bad_params(why.to_string()))?);
         let started = self.client.start(start).await.map_err(refuse)?;
         if let Some(model) = &draft.model {
-            let (provider, model_id) = model::parse(model);
-            let change = command::ChangeModel {
-                provider,
-                model_id,
-                base_url: None,
-            };
+            let change = model::change(model);
             let lead = &started.orchestrator;
             self.client
                 .change_model(lead, &change)

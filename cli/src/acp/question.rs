@@ -65,7 +65,7 @@ fn is_field(schema: &Value) -> bool {
 /// Returns the answer to a question that a text means.
 pub fn text_answer(wait: &WaitOpened, text: &str) -> Option<Answer> {
     let value = value_of(text, wait.schema.is_some()).ok()?;
-    Some(answered(wait, WaitDecision::Answer, Some(value)))
+    Some(with_value(wait, value))
 }
 
 /// Returns the answer to a question that an answer of the client means. A form that was closed
@@ -74,9 +74,9 @@ pub fn answer(wait: &WaitOpened, said: &RawValue) -> Option<Answer> {
     match serde_json::from_str(said.get()).ok()? {
         ElicitationAnswer::Accept { content } => {
             let value = content_of(wait, content)?;
-            Some(answered(wait, WaitDecision::Answer, Some(value)))
+            Some(with_value(wait, value))
         }
-        ElicitationAnswer::Decline => Some(answered(wait, WaitDecision::Deny, None)),
+        ElicitationAnswer::Decline => Some(answered(wait, WaitDecision::Deny)),
         ElicitationAnswer::Other => None,
     }
 }
@@ -93,12 +93,20 @@ fn content_of(wait: &WaitOpened, mut content: Map<String, Value>) -> Option<Box<
     }
 }
 
-fn answered(wait: &WaitOpened, decision: WaitDecision, value: Option<Box<RawValue>>) -> Answer {
+fn with_value(wait: &WaitOpened, value: Box<RawValue>) -> Answer {
+    Answer {
+        value: Some(value),
+        ..answered(wait, WaitDecision::Answer)
+    }
+}
+
+/// Returns an answer to the wait as the client was shown it.
+pub fn answered(wait: &WaitOpened, decision: WaitDecision) -> Answer {
     Answer {
         wait: wait.id.clone(),
         decision,
         args: None,
-        value,
+        value: None,
         reason: None,
         scope: None,
         digest: Some(wait.digest.clone()),

@@ -13,7 +13,7 @@ use planck_client::{
 };
 use planck_common::{
     SessionId,
-    command::{self, AgentInfo, AgentRow, AgentState, SessionInfo},
+    command::{self, AgentInfo, AgentRow, SessionInfo},
     reply::Code,
 };
 use planck_host::terminal::clean_line;
@@ -106,12 +106,8 @@ impl Sessions {
         self.known().can = client;
     }
 
-    /// Returns the right to open a session, unless something runs in it.
-    pub fn claim(self: &Arc<Self>, session: &str) -> Result<Claim, RpcError> {
-        self.claim_for(session, None)
-    }
-
-    pub fn claim_for(
+    /// Returns the right to run a prompt in a session or to open it, unless something runs in it.
+    pub fn claim(
         self: &Arc<Self>,
         session: &str,
         prompt: Option<RequestId>,
@@ -151,11 +147,6 @@ impl Sessions {
         }
     }
 
-    /// Answers a request with what it led to.
-    pub async fn reply<T: serde::Serialize>(&self, id: RequestId, result: Result<T, RpcError>) {
-        self.to_client.answer(id, result).await;
-    }
-
     // New sessions and their settings.
 
     /// Creates a session. It starts with its first prompt. The answer comes before any update.
@@ -165,7 +156,7 @@ impl Sessions {
             .as_ref()
             .ok()
             .and_then(|opened| opened.session_id.clone());
-        self.reply(id, created).await;
+        self.to_client.answer(id, created).await;
         if let Some(session) = session {
             self.tell_commands(&session).await;
             self.tell_unused(&session, &new.mcp_servers).await;
@@ -215,8 +206,8 @@ impl Sessions {
 
     pub async fn set_mode(self: Arc<Self>, id: RequestId, set: SetMode) {
         let done = self.changed(&set.session_id, "mode", &set.mode_id).await;
-        let settings = done.as_ref().ok().map(Settings::modes);
-        self.reply(id, done.map(|_| Nothing {})).await;
+        let settings = done.as_ref().ok().map(|(settings, _)| settings.modes());
+        self.to_client.answer(id, done.map(|_| Nothing {})).await;
         if let Some(modes) = settings {
             let current_mode_id = modes.current_mode_id;
             let update = Update::CurrentMode { current_mode_id };
@@ -226,22 +217,19 @@ impl Sessions {
 
     pub async fn set_config_option(self: Arc<Self>, id: RequestId, set: SetConfigOption) {
         let done = self.changed(&set.session_id, &set.config_id, &set.value);
-        let done = match done.await {
-            Ok(settings) => Ok(ConfigOptions {
-                config_options: settings.options(&self.offers().await),
-            }),
-            Err(error) => Err(error),
-        };
-        self.reply(id, done).await;
+        let done = done.await.map(|(settings, offers)| ConfigOptions {
+            config_options: settings.options(&offers),
+        });
+        self.to_client.answer(id, done).await;
     }
 
-    /// Changes a setting of a session, and returns all of them.
+    /// Changes a setting of a session. Returns all of them, and what the nodes offer.
     async fn changed(
         &self,
         session: &str,
         setting: &str,
         value: &str,
-    ) -> Result<Settings, RpcError> {
+    ) -> Result<(Settings, Offers), RpcError> {
         let offers = self.offers().await;
         let model = self.args.model.as_deref();
         if let Some(draft) = self.draft(session) {
@@ -250,19 +238,19 @@ impl Sessions {
             let draft = known.drafts.get_mut(session);
             let draft = draft.ok_or_else(|| started_meanwhile(session))?;
             draft.set(setting, value);
-            return Ok(draft.settings(model));
+            return Ok((draft.settings(model), offers));
         }
         let (info, lead) = self.started(session).await?;
         let settings = Settings::of(&info, &lead.model);
         settings.check(&offers, setting, value)?;
         if setting != "model" {
-            return Ok(settings);
+            return Ok((settings, offers));
         }
         let change =
             model::choose(&offers.models, "", value).map_err(|why| unusable(why.into()))?;
         let now = self.client.change_model(&lead.id, &change).await;
         let now = now.map_err(|why| refused(&why))?;
-        Ok(Settings::of(&info, &now.model))
+        Ok((Settings::of(&info, &now.model), offers))
     }
 
     /// Returns a session that has started, and its lead.
@@ -320,7 +308,7 @@ impl Sessions {
     /// Answers with a page of the sessions, the one that was used last first.
     pub async fn list(self: Arc<Self>, id: RequestId, list: ListSessions) {
         let listed = self.listed(list).await;
-        self.reply(id, listed).await;
+        self.to_client.answer(id, listed).await;
     }
 
     async fn listed(&self, list: ListSessions) -> Result<SessionList, RpcError> {
@@ -367,7 +355,7 @@ impl Sessions {
             None => self.client.close(&session, None).await.map(drop),
         };
         let done = done.map(|()| Nothing {}).map_err(|why| refused(&why));
-        self.reply(id, done).await;
+        self.to_client.answer(id, done).await;
     }
 
     pub async fn delete(self: Arc<Self>, id: RequestId, named: NamedSession) {
@@ -379,7 +367,7 @@ impl Sessions {
             None => self.client.delete(&session, None).await.map(drop),
         };
         let done = done.map(|()| Nothing {}).map_err(|why| refused(&why));
-        self.reply(id, done).await;
+        self.to_client.answer(id, done).await;
     }
 
     /// Opens a session again. With `tells_history` the client is told all that was said. If its lead
@@ -400,7 +388,7 @@ impl Sessions {
             Ok((opened, work)) => {
                 let sessions = Arc::clone(&self);
                 let answer = async move {
-                    sessions.reply(id, Ok(opened)).await;
+                    sessions.to_client.answer(id, Ok(opened)).await;
                     sessions.tell_commands(&open.session_id).await;
                     let servers = &open.mcp_servers;
                     sessions.tell_unused(&open.session_id, servers).await;
@@ -414,7 +402,7 @@ impl Sessions {
                     }
                 }
             }
-            Err(error) => self.reply::<Nothing>(id, Err(error)).await,
+            Err(error) => self.to_client.answer::<Nothing>(id, Err(error)).await,
         }
     }
 
@@ -435,7 +423,7 @@ impl Sessions {
         let translator = Translator::new("history", &info.dir, can.show_notices);
         let mut history = History::new(lead.id.clone(), translator);
         // The log says which turn runs: a node that has just taken the lead over may not have begun yet.
-        let is_working = info.agents.iter().any(is_working);
+        let is_working = info.agents.iter().any(|agent| agent.state.has_turn());
         if tells_history || is_working {
             let mut pages = self.client.pages(&info.id, 1, info.head);
             while let Some(page) = pages.try_next().await.map_err(refuse)? {
@@ -467,17 +455,6 @@ fn lead_of(info: &SessionInfo) -> Result<&AgentRow, RpcError> {
         RpcError::new(RpcError::INTERNAL, why)
     };
     orchestrator(info).ok_or_else(none)
-}
-
-/// Returns whether an agent has a running turn, as far as its record says.
-fn is_working(agent: &AgentRow) -> bool {
-    match agent.state {
-        AgentState::Streaming
-        | AgentState::ExecutingTools
-        | AgentState::Waiting
-        | AgentState::Compacting => true,
-        AgentState::Idle | AgentState::Stopped => false,
-    }
 }
 
 fn absolute(cwd: &str) -> Result<&Path, RpcError> {

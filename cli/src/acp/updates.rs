@@ -241,8 +241,8 @@ pub fn chunk(message_id: String, text: impl Into<String>) -> Chunk {
     }
 }
 
-/// What an editor shows of a call first. Every update has it, because an editor may keep calls only
-/// for one prompt.
+/// The part of a call by which an editor names it. Every update repeats it, because an editor may keep
+/// calls only for one prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallHead {
     pub title: String,

@@ -17,12 +17,28 @@ use planck_host::terminal::Drawing;
 
 /// The tool call that a request is about.
 #[derive(Debug, Deserialize)]
-struct RequestedCall<'a> {
-    tool: String,
+pub struct RequestedCall<'a> {
+    pub tool: String,
     #[serde(borrow)]
-    args: &'a RawValue,
+    pub args: &'a RawValue,
     #[serde(default)]
-    why: Option<String>,
+    pub why: Option<String>,
+}
+
+/// The changed files that a request is about.
+#[derive(Debug, Deserialize)]
+pub struct RequestedChanges {
+    pub changes: Vec<ProtectedChange>,
+}
+
+/// Returns the line that names a changed file.
+pub fn head_of(change: &ProtectedChange) -> String {
+    let what = match change.change {
+        ChangeKind::Added => "new",
+        ChangeKind::Changed => "changed",
+        ChangeKind::Removed => "removed",
+    };
+    format!("{what}: {}", change.path)
 }
 
 /// Renders a wait. `args` are arguments that replace those of the wait, and `agent` is the name of
@@ -82,20 +98,11 @@ pub fn leaves_sandbox(tool: &str, args: &RawValue) -> bool {
 
 /// Returns the changed files with their present text.
 fn changes(wait: &WaitRow) -> Vec<Line> {
-    #[derive(Deserialize)]
-    struct Request {
-        changes: Vec<ProtectedChange>,
-    }
-    let Ok(Request { changes }) = serde_json::from_str(wait.request.get()) else {
+    let Ok(RequestedChanges { changes }) = serde_json::from_str(wait.request.get()) else {
         return Vec::new();
     };
     let lines = changes.into_iter().flat_map(|change| {
-        let what = match change.change {
-            ChangeKind::Added => "new",
-            ChangeKind::Changed => "changed",
-            ChangeKind::Removed => "removed",
-        };
-        let head = (LineMark::Note, format!("{what}: {}", change.path));
+        let head = (LineMark::Note, head_of(&change));
         let text = change.text.unwrap_or_default();
         let text = text.lines().map(|line| (LineMark::Added, line.to_owned()));
         std::iter::once(head).chain(text).collect::<Vec<_>>()

@@ -157,7 +157,7 @@ impl<'a> Chat<'a> {
     /// log at or before the turn's first event.
     pub async fn resumed_turn(&self, latest: bool) -> Result<Option<(u32, Seq)>, Problem> {
         let (client, session, agent) = (self.client(), &self.session, &self.agent);
-        let is_working = turn::orchestrator(session).is_some_and(turn::is_working);
+        let is_working = turn::orchestrator(session).is_some_and(|lead| lead.state.has_turn());
         let running = match is_working {
             true => turn::running_turn(client, &session.id, agent).await?,
             false => None,
