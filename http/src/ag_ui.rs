@@ -46,7 +46,8 @@ async fn run(
     WireBody(body): WireBody<RunInput>,
 ) -> Result<Response, Problem> {
     let until = turn::read_until(&headers)?;
-    let run = run::perform(&front, &team, body.read()?, caller, until).await?;
+    let run = run::perform(&front, &team, body.read()?, caller, until);
+    let run = Box::pin(run).await?;
     let shared = Arc::clone(&front);
     Ok(sse::stream(&front, |events| async move {
         let mut stream = RunStream {

@@ -161,6 +161,7 @@ impl RunEncoder {
             TurnEvent::Warning { code, message } => {
                 self.custom("planck.warning", json!({"code": code, "message": message}));
             }
+            TurnEvent::Compacting | TurnEvent::Compacted { .. } => {}
             TurnEvent::CaughtUp => {
                 self.phase = RunPhase::Live;
                 if self.answered.is_empty() {

@@ -32,7 +32,7 @@ use crate::{
 pub async fn perform(
     front: &Front,
     team: &str,
-    request: RunRequest,
+    mut request: RunRequest,
     caller: Caller,
     until: Until,
 ) -> Result<Run, Problem> {
@@ -42,10 +42,10 @@ pub async fn perform(
     };
     check_team(&chat.session, team)?;
     let answered = answer(&chat, &request, &caller).await?;
-    match &request.prompt {
-        Some(message) if is_new(&chat, message).await? => {
+    match request.prompt.take() {
+        Some(message) if is_new(&chat, &message).await? => {
             check_waits(&chat, &answered).await?;
-            run.prompt(&chat, &request, message, caller).await
+            run.prompt(&chat, request, &message, caller).await
         }
         _ => run.read(&chat, request.known, answered).await,
     }
@@ -173,22 +173,28 @@ impl Run {
         fields.team = team_of(front, team).await?;
         let session = chat::start(front, &self.thread, fields, &caller).await?;
         let chat = Chat::of(front, session, self.until)?;
-        self.prompt(&chat, &request, &message, caller).await
+        self.prompt(&chat, request, &message, caller).await
     }
 
     /// Sends a prompt. The client first gets the earlier messages, if it lacks some.
     async fn prompt(
         self,
         chat: &Chat<'_>,
-        request: &RunRequest,
+        request: RunRequest,
         message: &PromptMessage,
         caller: Caller,
     ) -> Result<Self, Problem> {
         let earlier = read_messages::<ThreadWriter>(chat, ReadChat::default()).await?;
         let mut messages = earlier.messages;
+        // The same request may have come twice at once, and the other one was first.
+        let base = ids::base(&message.id);
+        if messages.iter().any(|earlier| earlier["id"] == base) {
+            let read = self.read(chat, request.known, HashSet::new());
+            return Box::pin(read).await;
+        }
         messages.push(message_of_user(&message.id, &message.content));
         let snapshot = MessageFold::of(messages).snapshot(&request.known);
-        let id = ids::of_prompt(&ids::base(&message.id), None);
+        let id = ids::of_prompt(&base, None);
         let turns = chat.send(request.content(message), id, caller.name).await?;
         let encoder = RunEncoder::new(chat.session.id.clone(), self.fields.clone());
         Ok(Self {

@@ -133,6 +133,7 @@ impl ChunkEncoder {
                 let data = json!({"code": code, "message": message});
                 self.push(json!({"type": "data-warning", "data": data, "transient": true}));
             }
+            TurnEvent::Compacting | TurnEvent::Compacted { .. } => {}
             TurnEvent::CaughtUp => self.phase = StreamPhase::Live,
             TurnEvent::Ended {
                 outcome,

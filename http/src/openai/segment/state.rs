@@ -245,6 +245,8 @@ impl SegmentState {
             | TurnEvent::ToolStarted { .. }
             | TurnEvent::CaughtUp
             | TurnEvent::ToolProgress { .. }
+            | TurnEvent::Compacting
+            | TurnEvent::Compacted { .. }
             | TurnEvent::Warning { .. } => {}
         }
     }
