@@ -209,7 +209,7 @@ impl Takeover {
                     .await
             }
             SweepStep::FinishClose if self.placement.session_host(&session).await?.is_none() => {
-                self.close(&session, "closed").await.map(drop)
+                self.finish_close(id).await
             }
             SweepStep::FinishClose | SweepStep::Leave => Ok(()),
         }

@@ -45,6 +45,22 @@ impl Takeover {
         Ok(SessionState::Closed)
     }
 
+    /// Finishes a close that was interrupted. Does not close a session that is open: what looked like an
+    /// interrupted close was a prompt that had claimed an agent and then opened the session.
+    pub(super) async fn finish_close(&self, id: &SessionId) -> Result<(), Refusal> {
+        let guard = self.lock(id).await?;
+        let session = self.handles.lookup.session(id).await?;
+        if session.state == SessionState::Open {
+            self.handles.host.may_miss_agents_of(id);
+            return Ok(());
+        }
+        if self.held(&session).await?.is_empty() {
+            return Ok(());
+        }
+        self.close_locked(&session, "closed", Purpose::End, &guard)
+            .await
+    }
+
     /// Closes a session whose node died and that is not to continue.
     pub(super) async fn close_lost(
         &self,

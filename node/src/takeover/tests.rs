@@ -9,7 +9,7 @@ use planck_common::{
     reply::Code,
     spec::OnNodeDeath,
 };
-use planck_store::{LeadIncarnation, LeaseClaim};
+use planck_store::{LeadIncarnation, LeaseClaim, Stray};
 use tokio::time::timeout;
 
 use super::{
@@ -58,6 +58,43 @@ async fn close_wins_over_a_sweep_that_saw_the_session_open() {
         assert_eq!(state(&node, &started).await, SessionState::Open);
         node.leave().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sweep_that_saw_a_prompt_open_a_session_does_not_close_it() {
+    let world = World::new().await;
+    let node = world.node().await;
+    let started = node.start(world.request(&["lead"])).await;
+    let session = node.session(&started).await;
+    takeover(&node).close(&session, "done").await.unwrap();
+
+    // Does what a prompt does, which claims the lead first and then opens the session.
+    let guard = takeover(&node).lock(&session.id).await.unwrap();
+    let lead = node.agent(&started.orchestrator).await;
+    let store = &node.services().handles.store;
+    let claim = LeaseClaim::Lead { after_death: false };
+    let lease = store.claim(&session.id, &lead.id, lead.epoch, claim, node.id());
+    let lease = lease.await.unwrap().unwrap();
+    let stray = Stray {
+        session: session.id.clone(),
+        agent: lead.id,
+        node: Some(node.id().clone()),
+        epoch: lease.epoch,
+    };
+    let opening = async {
+        // By then, the sweep waits for the lock.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let opened = store.set_state(&session.id, lease.epoch, SessionState::Open);
+        opened.await.unwrap();
+        drop(guard);
+    };
+    let strays = [stray];
+    let sweeping = takeover(&node).look_after(&session.id, &strays);
+    let (swept, ()) = tokio::join!(sweeping, opening);
+    swept.unwrap();
+
+    assert_eq!(state(&node, &started).await, SessionState::Open);
+    node.leave().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
