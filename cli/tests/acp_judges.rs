@@ -49,6 +49,14 @@ fn script() -> Script {
         // Some clients send what was cancelled again, before the next message.
         .rule(When::any().last("Hello."), "Quick.")
         .rule(When::any().result_of("bash"), "It is written.")
+        .rule(
+            When::any().system("summar"),
+            Reply::text("Much was said.").pace(Pace::per_second(10.0)),
+        )
+        .rule(
+            When::any().last("Say much."),
+            Reply::text("blah ".repeat(300)),
+        )
         .rule(When::any().last("Tell a story."), story)
         .rule(When::any().last("Write it."), said_and_called)
 }
@@ -66,6 +74,7 @@ async fn judge(sdk: Sdk) -> Result<()> {
     let members = json!([{"type": "lead", "tools": ["spawn_agent", "bash", "ask_user"]}]);
     let team = json!({"members": members}).to_string();
     machine.write("../home/.planck/teams/pair/TEAM.json", &team)?;
+    machine.configure("[models.entries.small]\nprovider = \"openai\"\ncontext_window = 4000\n[compaction]\nkeep_recent = 3\n")?;
     let judged = sdk.play_acp(&agent(&machine)?)?.result().await?;
     ensure!(judged["messages"].as_u64() > Some(20), "{judged}");
     println!("{judged}");

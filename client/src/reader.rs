@@ -12,9 +12,9 @@ use serde_json::value::RawValue;
 
 use planck_common::{
     AgentId, PROTOCOL_VERSION, Seq, Timestamp,
-    command::{Running, RunningPart, Snapshot},
+    command::{AgentInfo, AgentState, Running, RunningPart, Snapshot},
     envelope::Envelope,
-    event::{Delta, EventKind, json},
+    event::{Compacting, Delta, EventKind, json},
 };
 
 use self::unconfirmed::UnconfirmedEvents;
@@ -363,9 +363,18 @@ impl LiveEvents {
         self.agents.remove(agent);
     }
 
-    /// Returns the text of a snapshot that was not returned yet, as deltas.
+    /// Returns the text of a snapshot that was not returned yet, as deltas. Also returns that the agent
+    /// compacts its context, because the event that says so may have been published before.
     fn join(&mut self, snapshot: &Snapshot) -> Vec<Envelope> {
-        let (info, Some(running)) = (&snapshot.info, &snapshot.running) else {
+        let info = &snapshot.info;
+        if info.state == AgentState::Compacting {
+            let tokens_before = info.context_tokens;
+            let data = RawValue::from_string(json(&Compacting { tokens_before })).ok();
+            let event =
+                data.and_then(|data| live(info, EventKind::Compacting, (info.turn, 0), data));
+            return event.into_iter().collect();
+        }
+        let Some(running) = &snapshot.running else {
             return Vec::new();
         };
         let deltas = running
@@ -415,7 +424,21 @@ fn delta_of(snapshot: &Snapshot, running: &Running, part: &RunningPart) -> Optio
         "thinking" => EventKind::ThinkingDelta,
         _ => return None,
     };
-    let info = &snapshot.info;
+    let data = raw(&Delta {
+        text: part.text.clone(),
+        part: part.part,
+        offset: 0,
+    })?;
+    live(&snapshot.info, kind, (running.turn, running.request), data)
+}
+
+/// Returns an event that an agent has published before, without a number in the log.
+fn live(
+    info: &AgentInfo,
+    kind: EventKind,
+    (turn, request): (u32, u32),
+    data: Box<RawValue>,
+) -> Option<Envelope> {
     Some(Envelope {
         v: PROTOCOL_VERSION,
         kind: kind.name().into(),
@@ -427,15 +450,11 @@ fn delta_of(snapshot: &Snapshot, running: &Running, part: &RunningPart) -> Optio
         epoch: info.epoch,
         seq: None,
         prev: None,
-        turn: running.turn,
-        request: running.request,
+        turn,
+        request,
         at: Timestamp::now(),
         hidden_by: None,
-        data: raw(&Delta {
-            text: part.text.clone(),
-            part: part.part,
-            offset: 0,
-        })?,
+        data,
     })
 }
 

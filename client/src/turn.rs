@@ -121,6 +121,14 @@ pub enum TurnEvent {
     WaitClosed(Box<WaitClosed>),
     /// A worker of the session was spawned, began or ended a turn, or ended.
     Worker(WorkerUpdate),
+    /// The agent begins to replace the older part of its context by a summary. If it cannot, a warning
+    /// with the code `not_compacted` follows, or the end of the turn.
+    Compacting,
+    /// The agent has replaced the older part of its context by a summary.
+    Compacted {
+        /// The text of the summary.
+        summary: String,
+    },
     /// The agent warns, for example that an input was refused.
     Warning {
         /// The code of the warning.

@@ -16,7 +16,9 @@ use super::{
     rpc::{RequestId, RpcError},
     sessions::{Claim, Sessions, TITLE, busy, refused, unusable},
     updates::Translator,
-    wire::{ConfigOptions, Nothing, Prompt, PromptBlock, PromptDone, StopReason, Update},
+    wire::{
+        ClientCan, ConfigOptions, Nothing, Prompt, PromptBlock, PromptDone, StopReason, Update,
+    },
     work::Work,
 };
 use crate::{chat::slash::SlashCommand, model, render::style::cut, waits::own_name};
@@ -73,7 +75,7 @@ impl Sessions {
     async fn prompt(self: Arc<Self>, claim: Claim, parts: Vec<Part>) {
         let answer = match self.reported(&claim.session, &parts).await {
             Ok(Some(report)) => {
-                let said = Translator::new("report", "/", false).said(&report);
+                let said = Translator::new("report", "/", ClientCan::default()).said(&report);
                 self.to_client.update(&claim.session, said).await;
                 let stop_reason = StopReason::EndTurn;
                 Ok(PromptDone { stop_reason })

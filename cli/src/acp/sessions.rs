@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use futures_util::{FutureExt as _, TryStreamExt as _};
@@ -13,7 +14,7 @@ use planck_client::{
 };
 use planck_common::{
     SessionId,
-    command::{self, AgentInfo, AgentRow, SessionInfo},
+    command::{self, AgentInfo, AgentRow, SessionInfo, WorkState},
     reply::Code,
 };
 use planck_host::terminal::clean_line;
@@ -297,8 +298,9 @@ impl Sessions {
             clean_line(&cut(&names, 200))
         );
         warn(&format!("planck: {text}"));
-        if self.known().can.show_notices {
-            let notice = Translator::new("servers", "/", true).notice(&text);
+        let can = self.known().can;
+        if can.show_notices {
+            let notice = Translator::new("servers", "/", can).notice(&text);
             self.to_client.update(session, notice).await;
         }
     }
@@ -417,13 +419,14 @@ impl Sessions {
             return Ok((self.opened(None, &settings).await, None));
         }
         let refuse = |why: ClientError| refused(&why);
+        // The outcome is asked for first, so that the log has all of the work that it calls over.
+        let outcome = self.client.outcome(session, None, Duration::ZERO).await;
+        let is_working = outcome.map_err(refuse)?.state != WorkState::Over;
         let (info, lead) = self.started(session).await?;
         let opened = self.opened(None, &Settings::of(&info, &lead.model)).await;
         let can = self.known().can;
-        let translator = Translator::new("history", &info.dir, can.show_notices);
+        let translator = Translator::new("history", &info.dir, can);
         let mut history = History::new(lead.id.clone(), translator);
-        // The log says which turn runs: a node that has just taken the lead over may not have begun yet.
-        let is_working = info.agents.iter().any(|agent| agent.state.has_turn());
         if tells_history || is_working {
             let mut pages = self.client.pages(&info.id, 1, info.head);
             while let Some(page) = pages.try_next().await.map_err(refuse)? {

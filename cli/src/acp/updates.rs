@@ -13,7 +13,8 @@ use serde_json::{Value, value::RawValue};
 use super::{
     rpc::RpcError,
     wire::{
-        Chunk, Content, Location, StopReason, ToolCall, ToolContent, ToolKind, ToolStatus, Update,
+        Chunk, ClientCan, Compaction, CompactionStatus, Content, Location, StopReason, ToolCall,
+        ToolContent, ToolKind, ToolStatus, Update,
     },
 };
 use crate::ask::leaves_sandbox;
@@ -29,8 +30,7 @@ pub struct Translator {
     prefix: String,
     /// The directory of the session, from which the paths of calls start.
     dir: PathBuf,
-    /// Whether the client shows notices that are no messages.
-    has_notices: bool,
+    can: ClientCan,
     /// The number of replies so far. Each is a message of its own.
     replies: usize,
     has_pieces: bool,
@@ -40,19 +40,24 @@ pub struct Translator {
     said_in: Option<usize>,
     /// The calls that have not ended.
     open: HashMap<CallId, CallHead>,
+    /// The number of compactions so far.
+    compactions: usize,
+    is_compacting: bool,
 }
 
 impl Translator {
-    pub fn new(prefix: impl Into<String>, dir: &str, has_notices: bool) -> Self {
+    pub fn new(prefix: impl Into<String>, dir: &str, can: ClientCan) -> Self {
         Self {
             prefix: prefix.into(),
             dir: dir.into(),
-            has_notices,
+            can,
             replies: 0,
             has_pieces: false,
             is_again: false,
             said_in: None,
             open: HashMap::new(),
+            compactions: 0,
+            is_compacting: false,
         }
     }
 
@@ -96,7 +101,24 @@ impl Translator {
                 self.open.remove(call_id);
                 vec![ended]
             }
+            TurnEvent::Compacting => self.compaction(CompactionStatus::InProgress, None, None),
+            TurnEvent::Compacted { summary } => {
+                self.compaction(CompactionStatus::Completed, Some(summary), None)
+            }
+            TurnEvent::Warning { code, message } if code == "not_compacted" => {
+                let failed = self.compaction(CompactionStatus::Failed, None, Some(message));
+                match failed.is_empty() {
+                    true => vec![self.notice(message)],
+                    false => failed,
+                }
+            }
             TurnEvent::Warning { message, .. } => vec![self.notice(message)],
+            TurnEvent::Ended { .. } if self.is_compacting => {
+                self.compaction(CompactionStatus::Cancelled, None, None)
+            }
+            TurnEvent::Failed { reason, .. } if self.is_compacting => {
+                self.compaction(CompactionStatus::Failed, None, Some(reason))
+            }
             TurnEvent::Started { .. }
             | TurnEvent::StepEnded { .. }
             | TurnEvent::WaitOpened(_)
@@ -145,7 +167,7 @@ impl Translator {
     /// Returns what this command itself says. A client that has no notices shows it as a message.
     pub fn notice(&self, text: &str) -> Update {
         let text = clean(text);
-        if self.has_notices {
+        if self.can.show_notices {
             return Update::Notice {
                 severity: "warning",
                 title: text.into_owned(),
@@ -158,6 +180,28 @@ impl Translator {
     /// Returns a message of the lead about the session, which no model has said.
     pub fn said(&self, text: &str) -> Update {
         Update::AgentMessageChunk(self.chunk(text))
+    }
+
+    /// Returns the update of a compaction, which begins with its first one. A node that takes over in the
+    /// middle of a compaction begins it again.
+    fn compaction(
+        &mut self,
+        status: CompactionStatus,
+        summary: Option<&str>,
+        error: Option<&str>,
+    ) -> Vec<Update> {
+        let goes_on = status == CompactionStatus::InProgress;
+        if !std::mem::replace(&mut self.is_compacting, goes_on) {
+            self.compactions += 1;
+        }
+        let update = Update::Compaction(Compaction {
+            compaction_id: format!("{}-compaction-{}", self.prefix, self.compactions),
+            status,
+            summary: summary.map(|text| [Content::Text { text: text.into() }]),
+            error: error.map(|text| clean(text).into_owned()),
+        });
+        let update = self.can.show_compactions.then_some(update);
+        update.into_iter().collect()
     }
 
     fn changed(&self, id: &CallId, status: ToolStatus, text: Option<&str>) -> Update {
@@ -341,6 +385,8 @@ pub fn end(event: &TurnEvent) -> Option<Result<StopReason, RpcError>> {
         | TurnEvent::WaitOpened(_)
         | TurnEvent::WaitClosed(_)
         | TurnEvent::Worker(_)
+        | TurnEvent::Compacting
+        | TurnEvent::Compacted { .. }
         | TurnEvent::Warning { .. }
         | TurnEvent::CaughtUp => None,
     }
@@ -364,7 +410,11 @@ mod tests {
     }
 
     fn translated(events: &[TurnEvent]) -> Value {
-        let mut translator = Translator::new("p", "/work", false);
+        let can = ClientCan {
+            show_compactions: true,
+            ..ClientCan::default()
+        };
+        let mut translator = Translator::new("p", "/work", can);
         let updates = events.iter().flat_map(|event| translator.take(event));
         serde_json::to_value(updates.collect::<Vec<_>>()).unwrap()
     }
@@ -426,6 +476,52 @@ mod tests {
                 "kind": "execute", "status": "in_progress"},
             {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "title": "echo 1\necho 2",
                 "kind": "execute", "status": "failed", "content": content},
+        ]);
+        assert_eq!(updates, expected);
+    }
+
+    #[test]
+    fn compaction_has_one_id_until_it_is_over() {
+        let warning = TurnEvent::Warning {
+            code: "not_compacted".into(),
+            message: "no time".into(),
+        };
+        let done = TurnEvent::Compacted {
+            summary: "All was well.".into(),
+        };
+        let failed = TurnEvent::Failed {
+            code: "context_full".into(),
+            reason: "the context is full".into(),
+        };
+        let updates = translated(&[
+            TurnEvent::Compacting,
+            // Another node goes on.
+            TurnEvent::Compacting,
+            done.clone(),
+            TurnEvent::Compacting,
+            warning,
+            // The log of a session has no beginnings.
+            done,
+            TurnEvent::Compacting,
+            failed,
+        ]);
+        let update = |id: &str, status: &str| json!({"sessionUpdate": "compaction_update", "compactionId": id, "status": status});
+        let with = |mut update: Value, name: &str, value: Value| {
+            update[name] = value;
+            update
+        };
+        let summary = json!([{"type": "text", "text": "All was well."}]);
+        let completed = |id| with(update(id, "completed"), "summary", summary.clone());
+        let failed = |id, why| with(update(id, "failed"), "error", json!(why));
+        let expected = json!([
+            update("p-compaction-1", "in_progress"),
+            update("p-compaction-1", "in_progress"),
+            completed("p-compaction-1"),
+            update("p-compaction-2", "in_progress"),
+            failed("p-compaction-2", "no time"),
+            completed("p-compaction-3"),
+            update("p-compaction-4", "in_progress"),
+            failed("p-compaction-4", "the context is full"),
         ]);
         assert_eq!(updates, expected);
     }

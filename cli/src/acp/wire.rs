@@ -39,14 +39,18 @@ pub struct ClientCan {
     pub fill_forms: bool,
     /// The client shows notices that are no messages of the model.
     pub show_notices: bool,
+    /// The client shows that the context is compacted.
+    pub show_compactions: bool,
 }
 
 impl ClientCapabilities {
     pub fn used(&self) -> ClientCan {
+        let in_session = |name: &str| self.session.get(name).is_some_and(Value::is_object);
         ClientCan {
             show_subagents: self.subagents.is_object(),
             fill_forms: self.elicitation.get("form").is_some_and(Value::is_object),
-            show_notices: self.session.get("notices").is_some_and(Value::is_object),
+            show_notices: in_session("notices"),
+            show_compactions: in_session("compaction"),
         }
     }
 }
@@ -332,6 +336,29 @@ pub enum Update {
     },
     #[serde(rename = "subagent_update")]
     Subagent(Subagent),
+    #[serde(rename = "compaction_update")]
+    Compaction(Compaction),
+}
+
+/// What has become of a compaction of the context.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Compaction {
+    pub compaction_id: String,
+    pub status: CompactionStatus,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<[Content; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CompactionStatus {
+    InProgress,
+    Completed,
+    Failed,
+    Cancelled,
 }
 
 #[derive(Debug, Serialize)]

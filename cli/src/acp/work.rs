@@ -161,7 +161,7 @@ impl Work {
     ) -> Self {
         let prefix = prompt.as_ref().map_or("running", |prompt| prompt.as_str());
         Self {
-            translator: Translator::new(prefix, &info.dir, can.show_notices),
+            translator: Translator::new(prefix, &info.dir, can),
             session: info.id.clone(),
             client,
             to_client,

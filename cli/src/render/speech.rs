@@ -87,6 +87,8 @@ impl SpeechRenderer {
             | TurnEvent::WaitOpened(_)
             | TurnEvent::WaitClosed(_)
             | TurnEvent::Worker(_)
+            | TurnEvent::Compacting
+            | TurnEvent::Compacted { .. }
             | TurnEvent::Warning { .. }
             | TurnEvent::CaughtUp
             | TurnEvent::Ended { .. }

@@ -246,6 +246,12 @@ fn snapshot_is_joined_to_the_published_deltas() {
         " you"
     );
     assert!(reader.snapshot(&snapshot).is_empty());
+
+    let mut compacts = snapshot;
+    compacts.info.state = planck_common::command::AgentState::Compacting;
+    let events = reader.snapshot(&compacts);
+    let kinds: Vec<_> = events.iter().map(|event| &*event.kind).collect();
+    assert_eq!(kinds, ["compacting"]);
 }
 
 proptest! {

@@ -6,7 +6,7 @@ use planck_common::{
     CallId, Seq,
     envelope::Envelope,
     event::{Delta, Event, ToolEnd, ToolProgress},
-    message::{Message, MessageRole, Part},
+    message::{Custom, Message, MessageRole, Part, text_of},
 };
 
 use super::TurnEvent;
@@ -20,6 +20,10 @@ pub struct StepReader {
     epoch: i64,
     reply: ReplyReader,
     calls: HashMap<CallId, CallPhase>,
+    /// The last summary of the context, until the log says that it is in use.
+    summary: String,
+    /// The turn that compacts the context, until its beginning is taken, which is saved meanwhile.
+    compacting: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,11 +57,18 @@ impl StepReader {
         self.epoch = epoch;
         self.calls.clear();
         self.reply.begin(turn, out);
+        if self.compacting.take() == Some(turn) {
+            out.push(TurnEvent::Compacting);
+        }
     }
 
-    /// Takes a piece of a turn that has not begun. The pieces after it have a meaning only together
-    /// with it. Returns `false` if the event is another one.
+    /// Takes a piece of a turn that has not begun, or its compaction. The pieces after it have a meaning
+    /// only together with it. Returns `false` if the event is another one.
     pub(super) fn early(&mut self, envelope: &Envelope, event: &Event) -> bool {
+        if let Event::Compacting(_) = event {
+            self.compacting = Some(envelope.turn);
+            return true;
+        }
         let (kind, delta) = if let Event::TextDelta(delta) = event {
             (PieceKind::Text, delta)
         } else if let Event::ThinkingDelta(delta) = event {
@@ -85,7 +96,13 @@ impl StepReader {
                 self.reply.delta(place, PieceKind::Reasoning, delta, out);
             }
             Event::Message(saved) => self.message(envelope, &saved.message, out),
-            Event::Retry(_) | Event::Compacted(_) => self.reply.failed(place, out),
+            Event::Retry(_) => self.reply.failed(place, out),
+            Event::Compacting(_) => out.push(TurnEvent::Compacting),
+            Event::Compacted(_) => {
+                self.reply.failed(place, out);
+                let summary = std::mem::take(&mut self.summary);
+                out.push(TurnEvent::Compacted { summary });
+            }
             Event::ToolStart(start) => out.extend(self.tool_start(&start.call_id)),
             Event::ToolProgress(progress) => out.extend(self.progress(progress)),
             Event::ToolEnd(end) => self.tool_end(end, out),
@@ -96,7 +113,6 @@ impl StepReader {
             | Event::WaitOpened(_)
             | Event::WaitClosed(_)
             | Event::MessageQueued(_)
-            | Event::Compacting(_)
             | Event::WorkerSpawned(_)
             | Event::WorkerExit(_)
             | Event::AgentStarted(_)
@@ -142,6 +158,9 @@ impl StepReader {
                         self.calls.insert(call_id.clone(), CallPhase::Called);
                     }
                 }
+            }
+            MessageRole::Custom if message.custom == Some(Custom::Summary) => {
+                self.summary = text_of(&message.content);
             }
             MessageRole::User | MessageRole::Custom | MessageRole::ToolResult => {}
         }

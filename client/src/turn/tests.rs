@@ -136,6 +136,8 @@ fn show(event: &TurnEvent) -> String {
         TurnEvent::WaitOpened(wait) => format!("wait {} {}", wait.id, wait.title),
         TurnEvent::WaitClosed(wait) => format!("closed {} {}", wait.id, wait.decision.name()),
         TurnEvent::Worker(worker) => format!("worker {} {:?}", worker.name, worker.state),
+        TurnEvent::Compacting => "compacting".into(),
+        TurnEvent::Compacted { summary } => format!("compacted to {summary}"),
         TurnEvent::Warning { code, .. } => format!("warning {code}"),
         TurnEvent::Ended { outcome, .. } => format!("ended {}", outcome.name()),
         TurnEvent::Failed { code, .. } => format!("failed {code}"),
@@ -153,6 +155,41 @@ fn check(rows: &[(&'static str, Row)], expected: &[&str]) {
     let shown = shown(&events);
     assert_eq!(shown[0], "started 1");
     assert_eq!(&shown[1..], expected);
+}
+
+#[test]
+fn compaction_comes_with_its_summary() {
+    let said = json!({"message": {"role": "custom", "custom": "summary", "content": [{"type": "text", "text": "All was well."}]}});
+    let compacting = ("compacting", row(1, 1, json!({"tokens_before": 9})));
+    let rows = [
+        compacting.clone(),
+        ("message", row(1, 1, said)),
+        (
+            "compacted",
+            row(
+                1,
+                1,
+                json!({"tokens_before": 9, "tokens_after": 3, "by": "local", "kept": 1}),
+            ),
+        ),
+        turn_end(1),
+    ];
+    check(
+        &rows,
+        &[
+            "compacting",
+            "compacted to All was well.",
+            "ended completed",
+        ],
+    );
+
+    // The beginning of a turn is saved while its compaction runs.
+    let rows = [compacting, turn_start(1, "p"), turn_end(1)];
+    let events = take(&mut reader(prompt("p")), &log(&rows));
+    assert_eq!(
+        shown(&events),
+        ["started 1", "compacting", "ended completed"]
+    );
 }
 
 #[test]

@@ -335,13 +335,26 @@ const asks = (forms) => async (agent) => {
   assert.match(taken(agent, sessionId).said, /It is blue\.$/);
 };
 
+// The model `small` has so small a context that a few answers fill it.
+async function compacts(agent) {
+  const { sessionId, configOptions } = await agent.call("session/new", place);
+  const small = configOptions?.find(({ id }) => id === "model")?.options.find(({ value }) => value.endsWith(":small"));
+  if (!small) return "compaction";
+  await agent.call("session/set_config_option", { sessionId, configId: "model", value: small.value });
+  const states = () => agent.seen.updates.map(({ update }) => update).filter((update) => update.compactionId).map(({ status }) => status);
+  for (let n = 0; !states().length && n < 12; n += 1) {
+    assert.equal((await prompt(agent, sessionId, "Say much.")).stopReason, "end_turn");
+  }
+  assert.deepEqual(states().slice(0, 2), ["in_progress", "completed"]);
+}
+
 const opened = await connected(prompts);
 await connected((agent) => loads(agent, opened));
 const left = [];
 for (const scene of [lists, resumes, modes, options, contents, scouts(false), asks(false), ends]) {
   left.push(await connected((agent) => scene(agent, opened)));
 }
-const everything = { sdk: unstable, clientCapabilities: { subagents: {}, elicitation: { form: {} }, session: { notices: {} } } };
-for (const scene of [scouts(true), asks(true)]) await connected(scene, everything);
+const everything = { sdk: unstable, clientCapabilities: { subagents: {}, elicitation: { form: {} }, session: { notices: {}, compaction: {} } } };
+for (const scene of [scouts(true), asks(true), compacts]) left.push(await connected(scene, everything));
 assert.deepEqual(judged.wrong, []);
 console.log(JSON.stringify({ messages: judged.lines, notAnnounced: left.filter(Boolean).join() }));

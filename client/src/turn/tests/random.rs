@@ -29,6 +29,8 @@ impl Put {
             | TurnEvent::WaitOpened(_)
             | TurnEvent::WaitClosed(_)
             | TurnEvent::Worker(_)
+            | TurnEvent::Compacting
+            | TurnEvent::Compacted { .. }
             | TurnEvent::Warning { .. }
             | TurnEvent::Ended { .. }
             | TurnEvent::Failed { .. } => {}
