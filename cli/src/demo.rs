@@ -3,7 +3,7 @@
 //! that hosts the session. At the end it prints the results.
 
 mod cluster;
-mod processes;
+pub mod processes;
 mod report;
 mod sidecar;
 

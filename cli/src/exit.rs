@@ -1,5 +1,5 @@
-//! The exit codes: 0 for success, 1 for a failure, 2 for wrong usage or an invalid file, 3 if
-//! something was not found, 4 if NATS or the database is unreachable, 5 if agents wait for an answer,
+//! The exit codes: 0 for success, 1 for a failure, 2 for wrong usage, an invalid file or a place where
+//! nothing can be proven, 3 if something was not found or not tested, 4 if NATS or the database is unreachable, 5 if agents wait for an answer,
 //! 6 if there is no answer in the shape that was asked for, 130 after an interrupt, and 143 after
 //! SIGTERM.
 
@@ -17,6 +17,7 @@ use planck_mcp::BridgeError;
 use planck_node::config::Problems;
 use planck_node::node::AssemblyError;
 use planck_node::team::TemplateErrors;
+use planck_prove::UnfitPlace;
 use planck_store::StoreError;
 
 /// The outcome of a command that returned no error.
@@ -31,6 +32,8 @@ pub enum Exit {
     Waiting,
     /// There is no answer in the shape that was asked for, and the command has already printed why.
     Shapeless,
+    /// Something was not tested, and the command has already printed what.
+    Partial,
     /// The user interrupted the command.
     Interrupted,
     /// SIGTERM ended the command.
@@ -66,6 +69,7 @@ pub fn code(done: anyhow::Result<Exit>) -> ExitCode {
         Ok(Exit::Done) => ExitCode::SUCCESS,
         Ok(Exit::Failed) => ExitCode::from(1),
         Ok(Exit::Misused) => ExitCode::from(2),
+        Ok(Exit::Partial) => ExitCode::from(3),
         Ok(Exit::Waiting) => ExitCode::from(5),
         Ok(Exit::Shapeless) => ExitCode::from(6),
         // 128 plus the number of the signal, which is how shells report a program that the signal
@@ -90,6 +94,9 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 fn number(error: &anyhow::Error) -> u8 {
     if error.is::<UsageError>() || error.is::<Problems>() || error.is::<TemplateErrors>() {
+        return 2;
+    }
+    if error.is::<UnfitPlace>() {
         return 2;
     }
     if error.is::<NotFound>() {

@@ -28,6 +28,7 @@ mod nodes;
 mod output;
 mod permissions;
 mod project;
+mod prove;
 mod render;
 mod run;
 mod scaffold;
@@ -78,6 +79,8 @@ enum CliCommand {
     Serve(serve::ServeArgs),
     /// Run a small team on a scripted model, with everything it needs: no key, no set-up
     Demo(demo::Demo),
+    /// Prove the promises of Planck here: kill nodes, cut links, and judge what is left
+    Prove(prove::ProveArgs),
     /// Start or continue a session, and stream it here until its turn ends
     Run(run::RunArgs),
     /// Talk with a session: prompts, files and commands, until you leave
@@ -162,6 +165,7 @@ impl Planck {
             CliCommand::Node(node) => Box::pin(node.perform(&global)).await,
             CliCommand::Serve(serve) => Box::pin(serve.perform(&global)).await,
             CliCommand::Demo(demo) => Box::pin(demo.perform()).await,
+            CliCommand::Prove(prove) => Box::pin(prove.perform(&global)).await,
             CliCommand::Run(run) => Box::pin(run.perform(&global)).await,
             CliCommand::Chat(chat) => Box::pin(chat.perform(&global)).await,
             CliCommand::Session(session) => Box::pin(session.perform(&global)).await,

@@ -160,7 +160,7 @@ struct Ports {
 
 impl Nats {
     pub async fn start(folder: &Path) -> anyhow::Result<Self> {
-        let program = find().context(
+        let program = find_nats_server().context(
             "no nats-server (2.12 or later): install it and put it on the PATH, set NATS_SERVER, or run `make tools` in \
              the project's folder",
         )?;
@@ -222,7 +222,7 @@ fn told_url(folder: &Path) -> Option<String> {
 
 /// Finds the server that `NATS_SERVER` names, or else one on the PATH, or else the one that `make
 /// tools` unpacked in this directory or a parent.
-fn find() -> Option<PathBuf> {
+pub fn find_nats_server() -> Option<PathBuf> {
     let named = env::var_os("NATS_SERVER").map(PathBuf::from);
     let path = env::var_os("PATH").unwrap_or_default();
     let on_path = env::split_paths(&path)

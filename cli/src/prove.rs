@@ -1,0 +1,206 @@
+//! `planck prove`: checks the promises of Planck under faults, on this machine and the servers of its
+//! user.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use planck_common::quantity::Period;
+use planck_host::terminal::Drawing;
+use planck_prove::{
+    FactState, FaultKind, Place, PlayedFault, Proof, Report, UnfitPlace, Verdict, without_secret,
+};
+use planck_toolbox::reap;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{
+    args::GlobalArgs,
+    demo::processes::find_nats_server,
+    exit::Exit,
+    output::{Format, Output, draw, json, say, warn},
+    render::{Style, style::Paint},
+};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  planck prove                               # a minute, with a NATS of its own and SQLite
+  planck prove --for 1h --seed 7
+  planck prove --nats nats://db1:4222 --store postgres://db1/planck
+  planck prove --only freeze,nats-away
+
+Exit codes: 0 if all promises are kept, 1 if one is broken, 2 if nothing can be proven here, 3 if one
+was not tested.")]
+pub struct ProveArgs {
+    /// How long faults are inflicted. Each is inflicted once in any case
+    #[arg(long = "for", value_name = "TIME", default_value = "1m")]
+    lasts: Period,
+    /// Chooses the order of the faults; a random one by default
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+    /// How many nodes work
+    #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=20))]
+    nodes: u8,
+    /// The faults to inflict; by default all that fit
+    #[arg(long, value_name = "FAULT", value_delimiter = ',', value_parser = fault)]
+    only: Vec<FaultKind>,
+    /// The folder for the report; `prove-SEED` by default
+    #[arg(long, value_name = "FOLDER")]
+    report: Option<PathBuf>,
+    /// Play a defect of the runtime, to see that it is found: each tool runs twice
+    #[arg(long)]
+    play_double: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+fn fault(name: &str) -> Result<FaultKind, String> {
+    let known = || FaultKind::ALL.into_iter();
+    known().find(|kind| kind.name() == name).ok_or_else(|| {
+        let names: Vec<_> = known().map(FaultKind::name).collect();
+        format!(
+            "there is no such fault; the faults are {}",
+            names.join(", ")
+        )
+    })
+}
+
+impl ProveArgs {
+    pub async fn perform(self, global: &GlobalArgs) -> anyhow::Result<Exit> {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let _only_one = only_one()?;
+        let proof = self.proof(global)?;
+        let is_table = self.output.output == Format::Table;
+        if is_table {
+            say(&introduction(&proof))?;
+        }
+        let began = std::time::Instant::now();
+        let tell = move |what: &str| {
+            let seconds = began.elapsed().as_secs();
+            warn(&format!("  {seconds:>4} s  {what}"));
+        };
+        let interrupted = async {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        };
+        let report = Box::pin(proof.run(&tell, interrupted)).await?;
+        match self.output.output {
+            Format::Json => json(&report)?,
+            Format::Table => draw(&table(&report, Style::of_stdout()))?,
+        }
+        Ok(match (report.is_broken(), report.is_partial()) {
+            (true, _) => Exit::Failed,
+            (false, true) => Exit::Partial,
+            (false, false) => Exit::Done,
+        })
+    }
+
+    fn proof(&self, global: &GlobalArgs) -> anyhow::Result<Proof> {
+        let config = global.config()?;
+        let url = config.nats.url.as_ref();
+        let store = config.store.url.reveal();
+        let seed = self.seed.unwrap_or_else(|| fastrand::u64(1..1_000_000));
+        let folder = self.report.clone();
+        Ok(Proof {
+            place: Place {
+                program: reap::THIS_BINARY.into(),
+                launch: reap::bound_to_this_process,
+                nats: url.map(|url| url.reveal().to_owned()),
+                nats_server: find_nats_server(),
+                postgres: store.starts_with("postgres").then(|| store.to_owned()),
+                nodes: self.nodes.into(),
+            },
+            seed,
+            lasts: self.lasts.0,
+            only: self.only.clone(),
+            played: self.play_double.then_some(PlayedFault::Double),
+            folder: folder.unwrap_or_else(|| format!("prove-{seed}").into()),
+        })
+    }
+}
+
+/// Holds a lock of this user until it is dropped. Two proofs at once would disturb each other's times.
+fn only_one() -> anyhow::Result<nix::fcntl::Flock<std::fs::File>> {
+    let user = nix::unistd::getuid();
+    let path = std::env::temp_dir().join(format!("planck-prove-{user}.lock"));
+    let file =
+        std::fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    let lock = nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock);
+    lock.map_err(|(_, why)| {
+        UnfitPlace(format!(
+            "another `planck prove` of yours runs, whose lock is {} ({why}); wait for its end",
+            path.display()
+        ))
+        .into()
+    })
+}
+
+fn introduction(proof: &Proof) -> String {
+    let Place {
+        nats,
+        postgres,
+        nodes,
+        ..
+    } = &proof.place;
+    let nats = match nats {
+        Some(url) => format!(
+            "your NATS at {}, below a subject prefix of their own",
+            without_secret(url)
+        ),
+        None => "a NATS of their own".to_owned(),
+    };
+    let store = match postgres {
+        Some(url) => format!(
+            "your Postgres at {}, in a schema of their own",
+            without_secret(url)
+        ),
+        None => "SQLite in a temporary folder".to_owned(),
+    };
+    format!(
+        "{nodes} new nodes on this machine use {nats}, {store}, and a scripted model.\n\
+         Only these nodes are killed, frozen and cut off. No session of yours is touched, and everything\n\
+         that is made is removed at the end. Seed {}.\n\n",
+        proof.seed
+    )
+}
+
+/// Draws the report for a terminal.
+fn table(report: &Report, style: Style) -> Drawing {
+    let mut table = Drawing::default() + &*format!("\n{}\n\n", report.place);
+    for fact in report
+        .facts
+        .iter()
+        .filter(|fact| fact.state != FactState::Good)
+    {
+        let remedy = fact.remedy.as_deref().unwrap_or_default();
+        table = table
+            + style.paint(Paint::Warning, "·")
+            + &*format!(" {}: {} → {remedy}\n", fact.name, fact.what);
+    }
+    for judged in &report.promises {
+        let (mark, paint) = match &judged.verdict {
+            Verdict::Kept { .. } => ("kept      ", Paint::Good),
+            Verdict::Broken { .. } => ("BROKEN    ", Paint::Bad),
+            Verdict::NotTested { .. } => ("not tested", Paint::Warning),
+        };
+        let (_, tested, figures) = judged.columns();
+        let line = match tested.is_empty() {
+            true => figures.to_owned(),
+            false => format!("{tested:<36} {figures}"),
+        };
+        table = table + style.paint(paint, mark) + &*format!("  {:<46} {line}\n", judged.promise);
+    }
+    let planted = match report.planted.missed.is_empty() {
+        true => Paint::Dim,
+        false => Paint::Bad,
+    };
+    table = table + "\n" + style.paint(planted, &report.planted_line()) + "\n";
+    if report.is_broken() {
+        table = table + &*format!("again: {}\n", report.again);
+    }
+    let folder = report.folder.display();
+    table + &*format!("report: {folder}/report.md, {folder}/report.json\n")
+}

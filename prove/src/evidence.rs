@@ -1,0 +1,142 @@
+//! What is gathered during a proof. The judge reads nothing else.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// What is known about a run when it is over.
+#[derive(Debug, Clone, Default)]
+pub struct Evidence {
+    pub sessions: Vec<SessionEvidence>,
+    /// The prompts that a node has accepted.
+    pub accepted: Vec<AcceptedPrompt>,
+    /// The lines that tools have appended, one for each run.
+    pub ledger: Vec<String>,
+    pub faults: Vec<FaultEvidence>,
+    /// The nodes that the cluster declared dead, by their ids.
+    pub declared_dead: Vec<String>,
+    pub teams: Vec<TeamEvidence>,
+    pub waits: Vec<WaitEvidence>,
+    /// The command lines of the processes that were left when every node had ended.
+    pub left: Vec<String>,
+    /// The longest time by which a timer of this process was late. The machine gave it no time, and so
+    /// perhaps none to the nodes.
+    pub stall: Duration,
+}
+
+/// The log of a session, and what a client saw that was attached from the beginning.
+#[derive(Debug, Clone)]
+pub struct SessionEvidence {
+    pub id: String,
+    pub log: Vec<Value>,
+    /// The durable events in the order in which the client printed them.
+    pub early: Vec<Value>,
+}
+
+#[derive(Debug, Clone)]
+pub struct AcceptedPrompt {
+    pub session: String,
+    pub id: String,
+}
+
+/// A fault that was inflicted, and what came of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct FaultEvidence {
+    pub kind: FaultKind,
+    /// The node that the fault affected, if it affected one.
+    pub node: Option<String>,
+    /// The session whose node it was.
+    pub session: Option<String>,
+    /// How long the fault lasted, if it ended by itself.
+    #[serde(serialize_with = "millis")]
+    pub lasted: Option<Duration>,
+    /// The time from the fault until the cluster declared the node dead.
+    #[serde(serialize_with = "millis")]
+    pub verdict: Option<Duration>,
+    /// The time from the fault until another node went on with the session.
+    #[serde(serialize_with = "millis")]
+    pub went_on: Option<Duration>,
+    /// How the process ended that was declared dead or asked to leave, or `None` if it did not end.
+    pub exit: Option<i32>,
+}
+
+fn millis<S: serde::Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| time.as_millis()).serialize(to)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultKind {
+    /// SIGKILL to the node that hosts a session's orchestrator.
+    Kill,
+    /// SIGSTOP to that node, and SIGCONT after another node has gone on.
+    Freeze,
+    /// The node's link to NATS is stalled until another node has gone on.
+    Cut,
+    /// SIGTERM to that node, which hands its agents over.
+    Drain,
+    /// NATS is away for all nodes.
+    NatsAway,
+    /// NATS ends and comes back without its data.
+    NatsWiped,
+    /// The link of all nodes to Postgres is stalled.
+    StoreAway,
+}
+
+impl FaultKind {
+    pub const ALL: [Self; 7] = [
+        Self::Kill,
+        Self::Freeze,
+        Self::Cut,
+        Self::Drain,
+        Self::NatsAway,
+        Self::NatsWiped,
+        Self::StoreAway,
+    ];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::Freeze => "freeze",
+            Self::Cut => "cut",
+            Self::Drain => "drain",
+            Self::NatsAway => "nats-away",
+            Self::NatsWiped => "nats-wiped",
+            Self::StoreAway => "store-away",
+        }
+    }
+
+    /// Returns whether the fault is one of NATS for all nodes.
+    pub const fn is_of_nats(self) -> bool {
+        matches!(self, Self::NatsAway | Self::NatsWiped)
+    }
+
+    /// Returns whether the cluster must declare the node of this fault dead.
+    pub const fn is_death(self) -> bool {
+        matches!(self, Self::Kill | Self::Freeze | Self::Cut)
+    }
+}
+
+/// A team that had to end with the node of its orchestrator.
+#[derive(Debug, Clone, Serialize)]
+pub struct TeamEvidence {
+    pub session: String,
+    /// The number of processes of its members before the node was killed.
+    pub processes: usize,
+    /// The time from the verdict until no process was left, or `None` if some were left.
+    #[serde(serialize_with = "millis")]
+    pub stopped: Option<Duration>,
+    pub is_closed: bool,
+}
+
+/// A call that two people decided about at the same moment.
+#[derive(Debug, Clone, Serialize)]
+pub struct WaitEvidence {
+    pub session: String,
+    pub wait: String,
+    /// The decisions that they were told. Who came too late may have been refused.
+    pub told: Vec<String>,
+    /// The line that the call appends to the ledger.
+    pub mark: String,
+}

@@ -1,0 +1,318 @@
+//! Inflicts the faults, and gathers what comes of each.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    client::{Answer, text},
+    evidence::{FaultEvidence, FaultKind, TeamEvidence, WaitEvidence},
+    link::LinkState,
+    load::{self, Load, WORKERS},
+    processes::processes_with,
+    stage::{LEAVES, Node, Stage},
+};
+
+/// How long a cluster may take to go on before the proof itself gives up.
+const GOES_ON: Duration = Duration::from_secs(60);
+/// How long a request may take while no fault is inflicted.
+const CALM: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Inflicts a fault. `number` chooses the session whose node it affects.
+pub async fn inflict(
+    kind: FaultKind,
+    lasts: Duration,
+    number: usize,
+    stage: &mut Stage,
+    load: &Load,
+) -> Result<FaultEvidence> {
+    match kind {
+        FaultKind::Kill | FaultKind::Freeze | FaultKind::Cut | FaultKind::Drain => {
+            let session = load.sessions.get(number % load.sessions.len().max(1));
+            let session = session.context("there is no session")?.clone();
+            end_a_node(kind, stage, session).await
+        }
+        FaultKind::NatsAway | FaultKind::NatsWiped => {
+            match &mut stage.nats.own {
+                Some(own) => {
+                    own.stop().await;
+                    if kind == FaultKind::NatsWiped {
+                        own.wipe()?;
+                    }
+                    sleep(lasts).await;
+                    own.restart().await?;
+                }
+                None => away(stage.nodes.iter().map(|node| &node.link), lasts).await,
+            }
+            after_outage(kind, lasts, stage, load).await
+        }
+        FaultKind::StoreAway => {
+            let store = stage.store.as_ref().context("SQLite is never away")?;
+            store.set(LinkState::Stalled);
+            sleep(lasts).await;
+            store.set(LinkState::Up);
+            after_outage(kind, lasts, stage, load).await
+        }
+    }
+}
+
+async fn away(links: impl Iterator<Item = &crate::link::Link> + Clone, lasts: Duration) {
+    links.clone().for_each(|link| link.set(LinkState::Cut));
+    sleep(lasts).await;
+    links.for_each(|link| link.set(LinkState::Up));
+}
+
+/// Waits until every session has answered another prompt.
+async fn after_outage(
+    kind: FaultKind,
+    lasted: Duration,
+    stage: &Stage,
+    load: &Load,
+) -> Result<FaultEvidence> {
+    let began = Instant::now();
+    // Each client waits for one answer, so that many more answers are those of all.
+    let wanted = load.answered() + load.sessions.len() + 1;
+    let mut went_on = None;
+    while went_on.is_none() && began.elapsed() < GOES_ON {
+        sleep(LOOK).await;
+        went_on = (load.answered() >= wanted).then(|| began.elapsed());
+    }
+    until_all_serve(stage).await;
+    Ok(FaultEvidence {
+        kind,
+        node: None,
+        session: None,
+        lasted: Some(lasted),
+        verdict: None,
+        went_on,
+        exit: None,
+    })
+}
+
+/// Waits until every node is in service. A node that never is appears in other checks.
+async fn until_all_serve(stage: &Stage) {
+    let until = Instant::now() + CALM;
+    while Instant::now() < until {
+        if let Answer::Ok(listed) = stage.caller.try_ask("cmd.nodes.list", &json!({})).await
+            && let Some(nodes) = listed.get("nodes").and_then(Value::as_array)
+        {
+            let serves = |id: &str| {
+                let mut nodes = nodes.iter();
+                nodes.any(|node| text(node, "id") == id && text(node, "state") == "alive")
+            };
+            if stage.nodes.iter().all(|node| serves(&node.id)) {
+                return;
+            }
+        }
+        sleep(LOOK * 20).await;
+    }
+}
+
+/// Starts another node, so that as many survive as there were. Then ends the node of a session.
+async fn end_a_node(kind: FaultKind, stage: &mut Stage, session: String) -> Result<FaultEvidence> {
+    let victim = host_of(stage, &session).await?;
+    stage.add().await?;
+    let mut node = stage
+        .take(&victim)
+        .context("the victim is no node of ours")?;
+    let began = Instant::now();
+    match kind {
+        FaultKind::Kill => node.process.kill().await?,
+        FaultKind::Freeze => node.process.freeze().await?,
+        FaultKind::Drain => node.process.signal(Signal::SIGTERM)?,
+        FaultKind::Cut | FaultKind::NatsAway | FaultKind::NatsWiped | FaultKind::StoreAway => {
+            node.link.set(LinkState::Stalled)
+        }
+    }
+    let went_on = match kind {
+        // A node that leaves may first release the lease, and then another one takes it from no node.
+        FaultKind::Drain => moved(stage, &session, began, &victim).await,
+        _ => gone_on(stage, &session, began, &victim).await,
+    };
+    // A session may go on before the verdict: SQLite knows the processes of its machine.
+    while kind.is_death() && began.elapsed() < GOES_ON && stage.timeline.death(&victim).is_none() {
+        sleep(LOOK).await;
+    }
+    let exit = match kind {
+        FaultKind::Kill => None,
+        _ => ended(&mut node).await?,
+    };
+    let verdict = stage.timeline.death(&victim);
+    Ok(FaultEvidence {
+        kind,
+        node: Some(victim),
+        session: Some(session),
+        lasted: None,
+        verdict: verdict.map(|at| at.duration_since(began)),
+        went_on,
+        exit,
+    })
+}
+
+/// Lets a node run again, and waits for its end. A node that goes on is killed.
+async fn ended(node: &mut Node) -> Result<Option<i32>> {
+    // A node that drains was never stopped.
+    node.process.signal(Signal::SIGCONT)?;
+    node.link.set(LinkState::Up);
+    let exit = node.process.ended(LEAVES).await?;
+    if exit.is_none() {
+        node.process.kill().await?;
+    }
+    Ok(exit)
+}
+
+async fn gone_on(stage: &Stage, session: &str, began: Instant, gone: &str) -> Option<Duration> {
+    while began.elapsed() < GOES_ON {
+        if let Some(at) = stage.timeline.resumed(session, began, gone) {
+            return Some(at.duration_since(began));
+        }
+        sleep(LOOK).await;
+    }
+    None
+}
+
+/// Waits until another node hosts the orchestrator of a session.
+async fn moved(stage: &Stage, session: &str, began: Instant, from: &str) -> Option<Duration> {
+    let words = format!("cmd.session.{session}.info");
+    while began.elapsed() < GOES_ON {
+        if let Answer::Ok(info) = stage.caller.try_ask(&words, &json!({})).await
+            && !["", from].contains(&text(&info, "owner"))
+        {
+            return Some(began.elapsed());
+        }
+        sleep(LOOK).await;
+    }
+    None
+}
+
+/// Waits until one of the stage's nodes hosts the orchestrator of a session, and returns its id.
+async fn host_of(stage: &Stage, session: &str) -> Result<String> {
+    let until = Instant::now() + GOES_ON;
+    let words = format!("cmd.session.{session}.info");
+    loop {
+        if let Answer::Ok(info) = stage.caller.try_ask(&words, &json!({})).await {
+            let owner = text(&info, "owner");
+            if stage.nodes.iter().any(|node| node.id == owner) {
+                return Ok(owner.to_owned());
+            }
+        }
+        if Instant::now() > until {
+            bail!("no node hosts session {session} after {GOES_ON:?}");
+        }
+        sleep(LOOK * 10).await;
+    }
+}
+
+/// Starts a team that spans the nodes and has to end with the node of its orchestrator, kills that node,
+/// and waits for the end of the team's processes.
+pub async fn end_a_team(stage: &mut Stage) -> Result<(TeamEvidence, FaultEvidence)> {
+    let start = json!({
+        "workspace": "prove", "prompt": "Hold all.", "on_node_death": "stop",
+        "members": [{"type": "lead", "tools": ["bash", "spawn_agent"]}],
+    });
+    let session = load::start_session(&stage.caller, start).await?;
+    let mark = format!("HELD=\"{}\"", stage.ledger().display());
+    let until = Instant::now() + CALM;
+    while processes_with(&mark).len() < WORKERS {
+        if Instant::now() > until {
+            bail!("the team of session {session} does not begin its work within {CALM:?}");
+        }
+        sleep(LOOK * 4).await;
+    }
+    let processes = processes_with(&mark).len();
+    let victim = host_of(stage, &session).await?;
+    stage.add().await?;
+    let mut node = stage
+        .take(&victim)
+        .context("the victim is no node of ours")?;
+    let began = Instant::now();
+    node.process.kill().await?;
+    let (mut dead, mut gone) = (None, None);
+    while began.elapsed() < GOES_ON && (dead.is_none() || gone.is_none()) {
+        sleep(LOOK * 2).await;
+        dead = stage.timeline.death(&victim);
+        gone = gone.or_else(|| processes_with(&mark).is_empty().then(Instant::now));
+    }
+    let team = TeamEvidence {
+        processes,
+        stopped: dead.and_then(|dead| Some(gone?.saturating_duration_since(dead))),
+        is_closed: is_closed(stage, &session).await,
+        session: session.clone(),
+    };
+    let fault = FaultEvidence {
+        kind: FaultKind::Kill,
+        node: Some(victim),
+        session: Some(session),
+        lasted: None,
+        verdict: dead.map(|dead| dead.duration_since(began)),
+        // The session does not go on, and the verdict is when its end is decided.
+        went_on: dead.map(|dead| dead.duration_since(began)),
+        exit: None,
+    };
+    Ok((team, fault))
+}
+
+async fn is_closed(stage: &Stage, session: &str) -> bool {
+    let until = Instant::now() + CALM;
+    let words = format!("cmd.session.{session}.info");
+    while Instant::now() < until {
+        if let Answer::Ok(info) = stage.caller.try_ask(&words, &json!({})).await
+            && text(&info, "state") == "closed"
+        {
+            return true;
+        }
+        sleep(LOOK * 10).await;
+    }
+    false
+}
+
+/// Lets a call wait for a decision, and has two people decide at the same moment, each in another way.
+/// Returns the prompt of the call, too.
+pub async fn decide_twice(
+    stage: &Stage,
+    number: usize,
+) -> Result<(WaitEvidence, crate::evidence::AcceptedPrompt)> {
+    let caller = &stage.caller;
+    let start = json!({
+        "workspace": "prove", "permissions": "careful",
+        "members": [{"type": "lead", "tools": ["bash"]}],
+    });
+    let session = load::start_session(caller, start).await?;
+    let mark = format!("decided-{number}");
+    load::prompt(caller, &session, &mark, &format!("asked {mark}")).await?;
+    let waits = json!({"session": session});
+    let until = Instant::now() + CALM;
+    let wait = loop {
+        let listed = caller.ask("cmd.sessions.waits", &waits, CALM).await?;
+        let first = listed.pointer("/waits/0/id").and_then(Value::as_str);
+        if let Some(wait) = first {
+            break wait.to_owned();
+        }
+        if Instant::now() > until {
+            bail!("no call of session {session} waits within {CALM:?}");
+        }
+        sleep(LOOK * 4).await;
+    };
+    let words = format!("cmd.session.{session}.answer");
+    let answer = |decision: &str| {
+        let body = json!({"wait": wait, "decision": decision, "by": format!("prove-{decision}")});
+        let (words, caller) = (words.clone(), caller.clone());
+        async move { caller.ask_or_be_refused(&words, &body, CALM).await }
+    };
+    let (one, other) = tokio::join!(answer("allow"), answer("deny"));
+    // The later answer is refused, or gets the decision of the earlier one.
+    let told = [one?, other?].into_iter().flatten();
+    let wait = WaitEvidence {
+        wait,
+        told: told
+            .map(|told| text(&told, "decision").to_owned())
+            .collect(),
+        mark: mark.clone(),
+        session: session.clone(),
+    };
+    Ok((wait, crate::evidence::AcceptedPrompt { session, id: mark }))
+}

@@ -1,0 +1,609 @@
+//! **Pure**: judges the evidence of a run. It knows the wire protocol and the meaning of the ledger, and
+//! shares no code with the runtime.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{
+    client::{data, seq, text},
+    evidence::{Evidence, FaultEvidence, FaultKind, SessionEvidence, WaitEvidence},
+};
+
+/// How long the cluster may take to declare a dead node dead.
+const VERDICT: Duration = Duration::from_secs(4);
+/// How long a session may take until another node goes on with it.
+const GOES_ON: Duration = Duration::from_secs(10);
+/// How long the processes of a team may live after the verdict about its orchestrator's node.
+const STOPPED: Duration = Duration::from_secs(5);
+/// With what the result of a call begins whose node ended in the middle of it.
+const INTERRUPTED: &str = "interrupted";
+
+/// A promise that is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Promise {
+    Answered,
+    Dense,
+    Once,
+    Same,
+    Verdict,
+    GoesOn,
+    NoFalseVerdict,
+    FrozenWritesNothing,
+    TeamEnds,
+    Drain,
+    NatsAway,
+    NatsWiped,
+    StoreAway,
+    DecidedOnce,
+    NothingLeft,
+}
+
+impl Promise {
+    pub const ALL: [Self; 15] = [
+        Self::Answered,
+        Self::Once,
+        Self::Dense,
+        Self::Same,
+        Self::Verdict,
+        Self::GoesOn,
+        Self::NoFalseVerdict,
+        Self::FrozenWritesNothing,
+        Self::TeamEnds,
+        Self::Drain,
+        Self::NatsAway,
+        Self::NatsWiped,
+        Self::StoreAway,
+        Self::DecidedOnce,
+        Self::NothingLeft,
+    ];
+
+    /// Returns the promise as a sentence.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::Answered => "a prompt that was accepted is answered, once",
+            Self::Once => "no tool call runs twice",
+            Self::Dense => "the log of a session has no gap",
+            Self::Same => "a late reader reads what an early one read",
+            Self::Verdict => "a dead node is found",
+            Self::GoesOn => "a session goes on after its node died",
+            Self::NoFalseVerdict => "no node that works is given up",
+            Self::FrozenWritesNothing => "a node that was given up writes nothing",
+            Self::TeamEnds => "a team ends with its orchestrator's node",
+            Self::Drain => "a node that leaves hands its work over",
+            Self::NatsAway => "NATS may be away",
+            Self::NatsWiped => "NATS may lose its data",
+            Self::StoreAway => "the database may be away",
+            Self::DecidedOnce => "a wait is decided once",
+            Self::NothingLeft => "no process is left behind",
+        }
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Once => "once",
+            Self::Dense => "dense",
+            Self::Same => "same",
+            Self::Verdict => "verdict",
+            Self::GoesOn => "goes-on",
+            Self::NoFalseVerdict => "no-false-verdict",
+            Self::FrozenWritesNothing => "frozen-writes-nothing",
+            Self::TeamEnds => "team-ends",
+            Self::Drain => "drain",
+            Self::NatsAway => "nats-away",
+            Self::NatsWiped => "nats-wiped",
+            Self::StoreAway => "store-away",
+            Self::DecidedOnce => "decided-once",
+            Self::NothingLeft => "nothing-left",
+        }
+    }
+}
+
+/// What the judge says about a promise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Verdict {
+    Kept {
+        /// How often it was tested.
+        tested: String,
+        figures: String,
+    },
+    Broken {
+        what: String,
+        /// Where in the log of a session to look.
+        place: Option<Place>,
+    },
+    NotTested {
+        why: String,
+    },
+}
+
+/// A row of a session's log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Place {
+    pub session: String,
+    pub seq: u64,
+}
+
+/// The first thing that breaks a promise.
+struct Breach {
+    what: String,
+    place: Option<Place>,
+}
+
+type Checked<T> = Result<T, Breach>;
+
+fn breach<T>(what: impl Into<String>) -> Checked<T> {
+    Err(Breach {
+        what: what.into(),
+        place: None,
+    })
+}
+
+fn breach_at<T>(what: impl Into<String>, session: &str, seq: u64) -> Checked<T> {
+    Err(Breach {
+        what: what.into(),
+        place: Some(Place {
+            session: session.to_owned(),
+            seq,
+        }),
+    })
+}
+
+/// Judges a promise by the evidence.
+pub fn judge(promise: Promise, evidence: &Evidence) -> Verdict {
+    let checked = match promise {
+        Promise::Answered => answered(evidence),
+        Promise::Once => once(evidence),
+        Promise::Dense => dense(evidence),
+        Promise::Same => same(evidence),
+        Promise::Verdict => verdict(evidence),
+        Promise::GoesOn => goes_on(evidence),
+        Promise::NoFalseVerdict => no_false_verdict(evidence),
+        Promise::FrozenWritesNothing => frozen(evidence),
+        Promise::TeamEnds => team_ends(evidence),
+        Promise::Drain => drain(evidence),
+        Promise::NatsAway => away(evidence, FaultKind::NatsAway),
+        Promise::NatsWiped => away(evidence, FaultKind::NatsWiped),
+        Promise::StoreAway => away(evidence, FaultKind::StoreAway),
+        Promise::DecidedOnce => decided_once(evidence),
+        Promise::NothingLeft => nothing_left(evidence),
+    };
+    match checked {
+        Ok(Some((tested, figures))) => Verdict::Kept { tested, figures },
+        Ok(None) => Verdict::NotTested {
+            why: "the run had no time for it; give it more with --for".into(),
+        },
+        Err(Breach { what, place }) => Verdict::Broken { what, place },
+    }
+}
+
+/// How often a promise was tested, and its figures. `None` if it was not tested.
+type Kept = Option<(String, String)>;
+
+fn kept(tested: String, figures: impl Into<String>) -> Checked<Kept> {
+    Ok(Some((tested, figures.into())))
+}
+
+fn inputs_that_end(event: &Value) -> impl Iterator<Item = &str> {
+    let is_end = matches!(text(event, "type"), "turn_end" | "error");
+    let inputs = event.pointer("/data/inputs").and_then(Value::as_array);
+    let inputs = inputs.filter(|_| is_end).into_iter().flatten();
+    inputs.filter_map(Value::as_str)
+}
+
+fn answered(evidence: &Evidence) -> Checked<Kept> {
+    let mut ends: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
+    for session in &evidence.sessions {
+        for event in &session.log {
+            for input in inputs_that_end(event) {
+                let rows = ends.entry((&session.id, input)).or_default();
+                rows.push(seq(event).unwrap_or_default());
+            }
+        }
+    }
+    for prompt in &evidence.accepted {
+        let rows = ends.get(&(prompt.session.as_str(), prompt.id.as_str()));
+        match rows.map(Vec::as_slice).unwrap_or_default() {
+            [_] => {}
+            [] => {
+                return breach(format!(
+                    "prompt {} of session {} was accepted and has no end",
+                    prompt.id, prompt.session
+                ));
+            }
+            [_, again, ..] => {
+                let what = format!("prompt {} has {} ends", prompt.id, rows.map_or(0, Vec::len));
+                return breach_at(what, &prompt.session, *again);
+            }
+        }
+    }
+    let prompts = evidence.accepted.len();
+    if prompts == 0 {
+        return Ok(None);
+    }
+    kept(
+        format!("{prompts} prompts, {} faults", evidence.faults.len()),
+        "0 lost",
+    )
+}
+
+/// Returns the line that a call appends to the ledger, by its command.
+fn mark(command: &str) -> Option<&str> {
+    command
+        .split_once("echo ")?
+        .1
+        .split_once(" >>")
+        .map(|(mark, _)| mark)
+}
+
+fn once(evidence: &Evidence) -> Checked<Kept> {
+    let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
+    for line in &evidence.ledger {
+        *lines.entry(line).or_default() += 1;
+    }
+    if let Some((line, times)) = lines.iter().find(|(_, times)| **times > 1) {
+        return breach(format!("`{line}` is in the ledger {times} times"));
+    }
+    let (mut calls, mut interrupted) = (0, 0);
+    for session in &evidence.sessions {
+        let mut marks: BTreeMap<&str, &str> = BTreeMap::new();
+        let mut ended: BTreeSet<&str> = BTreeSet::new();
+        for event in &session.log {
+            let row = seq(event).unwrap_or_default();
+            let call = data(event, "call_id");
+            match text(event, "type") {
+                "tool_start" => {
+                    let command = event.pointer("/data/args/command").and_then(Value::as_str);
+                    if let Some(mark) = command.and_then(mark) {
+                        marks.insert(call, mark);
+                    }
+                }
+                "tool_end" if !ended.insert(call) => {
+                    return breach_at(format!("call {call} has two results"), &session.id, row);
+                }
+                "tool_end" => {
+                    let is_interrupted = data(event, "result").starts_with(INTERRUPTED);
+                    let is_error = event.pointer("/data/error") == Some(&Value::Bool(true));
+                    calls += usize::from(marks.contains_key(call));
+                    interrupted += usize::from(is_interrupted);
+                    if let Some(mark) = marks.get(call)
+                        && !is_error
+                        && !lines.contains_key(mark)
+                    {
+                        let what = format!("call {call} has a result, and `{mark}` never ran");
+                        return breach_at(what, &session.id, row);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if let Some((call, _)) = marks.iter().find(|(call, _)| !ended.contains(*call)) {
+            return breach(format!(
+                "call {call} of session {} began and has no result",
+                session.id
+            ));
+        }
+    }
+    if calls == 0 {
+        return Ok(None);
+    }
+    kept(
+        format!("{calls} calls, {} runs", evidence.ledger.len()),
+        format!("0 twice, {interrupted} told as interrupted"),
+    )
+}
+
+fn dense(evidence: &Evidence) -> Checked<Kept> {
+    let mut rows = 0;
+    for session in &evidence.sessions {
+        rows += session.log.len();
+        for (event, expected) in session.log.iter().zip(1..) {
+            if seq(event) != Some(expected) {
+                let what = format!("row {expected} is missing");
+                return breach_at(what, &session.id, expected);
+            }
+        }
+    }
+    if rows == 0 {
+        return Ok(None);
+    }
+    kept(
+        format!("{rows} rows, {} sessions", evidence.sessions.len()),
+        "0 gaps",
+    )
+}
+
+/// Returns what a reader reads of an event. The rest of an event says how it was published.
+fn content(event: &Value) -> [Option<&Value>; 5] {
+    ["seq", "type", "agent_id", "turn", "data"].map(|name| event.get(name))
+}
+
+fn same(evidence: &Evidence) -> Checked<Kept> {
+    for SessionEvidence { id, log, early } in &evidence.sessions {
+        for (late, early) in log.iter().zip(early) {
+            if content(late) != content(early) {
+                let row = seq(late).unwrap_or_default();
+                let what = format!(
+                    "the early reader read row {} where the late one read row {row}, or another content",
+                    seq(early).unwrap_or_default()
+                );
+                return breach_at(what, id, row);
+            }
+        }
+        if log.len() != early.len() {
+            let what = format!(
+                "the early reader read {} rows, and the log has {}",
+                early.len(),
+                log.len()
+            );
+            return breach_at(what, id, log.len().min(early.len()) as u64);
+        }
+    }
+    let readers = evidence.sessions.len();
+    if readers == 0 {
+        return Ok(None);
+    }
+    kept(
+        format!("{readers} readers since the first prompt"),
+        format!("{readers} equal"),
+    )
+}
+
+fn deaths(evidence: &Evidence) -> impl Iterator<Item = &FaultEvidence> {
+    evidence.faults.iter().filter(|fault| fault.kind.is_death())
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+/// Returns the middle and the highest of times, as a text.
+fn spread(times: &[Duration]) -> String {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let middle = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
+    let highest = sorted.last().copied().unwrap_or_default();
+    format!("p50 {}, max {}", seconds(middle), seconds(highest))
+}
+
+/// Checks that every time is there and within the bound. Timers that were late show that the machine was
+/// too busy, so the bound is longer by that.
+fn within(
+    evidence: &Evidence,
+    bound: Duration,
+    what: &str,
+    of: fn(&FaultEvidence) -> Option<Duration>,
+) -> Checked<Kept> {
+    let allowed = bound + evidence.stall;
+    let mut times = Vec::new();
+    for fault in deaths(evidence) {
+        let node = fault.node.as_deref().unwrap_or_default();
+        match of(fault) {
+            Some(time) if time <= allowed => times.push(time),
+            Some(time) => {
+                return breach(format!(
+                    "{what} took {} after {} of node {node}; the bound is {}",
+                    seconds(time),
+                    fault.kind.name(),
+                    seconds(allowed)
+                ));
+            }
+            None => {
+                let kind = fault.kind.name();
+                return breach(format!("no {what} after {kind} of node {node}"));
+            }
+        }
+    }
+    if times.is_empty() {
+        return Ok(None);
+    }
+    let stall = match evidence.stall > Duration::from_millis(500) {
+        true => format!(" and {} of a busy machine", seconds(evidence.stall)),
+        false => String::new(),
+    };
+    kept(
+        format!("{} nodes", times.len()),
+        format!("{} (bound {}{stall})", spread(&times), seconds(bound)),
+    )
+}
+
+fn verdict(evidence: &Evidence) -> Checked<Kept> {
+    within(evidence, VERDICT, "verdict", |fault| fault.verdict)
+}
+
+fn goes_on(evidence: &Evidence) -> Checked<Kept> {
+    within(evidence, GOES_ON, "continuation", |fault| fault.went_on)
+}
+
+fn no_false_verdict(evidence: &Evidence) -> Checked<Kept> {
+    let meant: BTreeSet<&str> = deaths(evidence)
+        .filter_map(|fault| fault.node.as_deref())
+        .collect();
+    let wrong = evidence
+        .declared_dead
+        .iter()
+        .find(|node| !meant.contains(node.as_str()));
+    if let Some(node) = wrong {
+        return breach(format!(
+            "node {node} was declared dead, and nothing was done to it"
+        ));
+    }
+    if evidence.faults.is_empty() {
+        return Ok(None);
+    }
+    kept(
+        format!(
+            "{} faults, {} of them ended a node",
+            evidence.faults.len(),
+            deaths(evidence).count()
+        ),
+        "0 false verdicts",
+    )
+}
+
+fn frozen(evidence: &Evidence) -> Checked<Kept> {
+    let woken: Vec<&FaultEvidence> = deaths(evidence)
+        .filter(|fault| fault.kind != FaultKind::Kill)
+        .collect();
+    for fault in &woken {
+        let node = fault.node.as_deref().unwrap_or_default();
+        if fault.exit.is_none() {
+            return breach(format!("node {node} was given up, and its process goes on"));
+        }
+        for session in &evidence.sessions {
+            let taken_over = session.log.iter().position(|event| {
+                text(event, "type") == "session_resumed" && data(event, "from_node") == node
+            });
+            let after = session.log.iter().skip(taken_over.unwrap_or(usize::MAX));
+            let late = after
+                .into_iter()
+                .find(|event| text(event, "node_id") == node);
+            if let Some(event) = late {
+                let what = format!("node {node} has written after another node had taken over");
+                return breach_at(what, &session.id, seq(event).unwrap_or_default());
+            }
+        }
+    }
+    if woken.is_empty() {
+        return Ok(None);
+    }
+    kept(
+        format!("{} nodes that came back", woken.len()),
+        "0 rows written, all ended by themselves",
+    )
+}
+
+fn team_ends(evidence: &Evidence) -> Checked<Kept> {
+    let mut times = Vec::new();
+    let mut processes = 0;
+    for team in &evidence.teams {
+        processes += team.processes;
+        let Some(stopped) = team.stopped else {
+            return breach(format!(
+                "processes of the team of session {} run on",
+                team.session
+            ));
+        };
+        if stopped > STOPPED + evidence.stall {
+            return breach(format!(
+                "the team of session {} ended {} after the verdict; the bound is {}",
+                team.session,
+                seconds(stopped),
+                seconds(STOPPED)
+            ));
+        }
+        if !team.is_closed {
+            return breach(format!(
+                "session {} is still open, although its team had to end",
+                team.session
+            ));
+        }
+        times.push(stopped);
+    }
+    if times.is_empty() {
+        return Ok(None);
+    }
+    kept(
+        format!("{} teams, {processes} processes", times.len()),
+        format!("{} after the verdict", spread(&times)),
+    )
+}
+
+fn drain(evidence: &Evidence) -> Checked<Kept> {
+    let drained = || {
+        let faults = evidence.faults.iter();
+        faults.filter(|fault| fault.kind == FaultKind::Drain)
+    };
+    for fault in drained() {
+        let node = fault.node.as_deref().unwrap_or_default();
+        match fault.exit {
+            Some(0) => {}
+            Some(code) => return breach(format!("node {node} left with exit code {code}")),
+            None => return breach(format!("node {node} does not leave")),
+        }
+        if fault.went_on.is_none() {
+            return breach(format!("no other node went on after node {node} left"));
+        }
+    }
+    let times: Vec<_> = drained().filter_map(|fault| fault.went_on).collect();
+    if times.is_empty() {
+        return Ok(None);
+    }
+    kept(format!("{} nodes", times.len()), spread(&times))
+}
+
+/// A fault of a server ends no node, and the prompts after it are answered, which other checks see.
+fn away(evidence: &Evidence, kind: FaultKind) -> Checked<Kept> {
+    let faults = || evidence.faults.iter().filter(|fault| fault.kind == kind);
+    if let Some(fault) = faults().find(|fault| fault.went_on.is_none()) {
+        let lasted = fault.lasted.map(seconds).unwrap_or_default();
+        return breach(format!(
+            "no prompt was answered after {} of {lasted}",
+            kind.name()
+        ));
+    }
+    let lasted: Vec<_> = faults().filter_map(|fault| fault.lasted).collect();
+    let went_on: Vec<_> = faults().filter_map(|fault| fault.went_on).collect();
+    if went_on.is_empty() {
+        return Ok(None);
+    }
+    let lasted = lasted.iter().map(|time| seconds(*time));
+    kept(
+        lasted.collect::<Vec<_>>().join(", "),
+        format!("answers again after {}", spread(&went_on)),
+    )
+}
+
+fn decided_once(evidence: &Evidence) -> Checked<Kept> {
+    for WaitEvidence {
+        session,
+        wait,
+        told,
+        mark,
+    } in &evidence.waits
+    {
+        let log = evidence.sessions.iter().find(|known| known.id == *session);
+        let closed: Vec<&Value> = log
+            .into_iter()
+            .flat_map(|session| &session.log)
+            .filter(|event| text(event, "type") == "wait_closed" && data(event, "id") == wait)
+            .collect();
+        let [decided] = closed[..] else {
+            return breach(format!("wait {wait} was closed {} times", closed.len()));
+        };
+        let (row, decision) = (seq(decided).unwrap_or_default(), data(decided, "decision"));
+        if told.is_empty() {
+            return breach_at("the answer of neither person was accepted", session, row);
+        }
+        if let Some(other) = told.iter().find(|told| *told != decision) {
+            let what = format!("a person was told `{other}`, and the log says `{decision}`");
+            return breach_at(what, session, row);
+        }
+        let runs = evidence.ledger.iter().filter(|line| *line == mark).count();
+        if runs != usize::from(decision == "allow") {
+            let what = format!("the decision is `{decision}`, and the call ran {runs} times");
+            return breach_at(what, session, row);
+        }
+    }
+    if evidence.waits.is_empty() {
+        return Ok(None);
+    }
+    kept(
+        format!("{} waits, two answers each", evidence.waits.len()),
+        "1 decision each",
+    )
+}
+
+fn nothing_left(evidence: &Evidence) -> Checked<Kept> {
+    if let Some(process) = evidence.left.first() {
+        return breach(format!("a process is left: {process}"));
+    }
+    kept("after the last node had ended".into(), "0 processes")
+}
