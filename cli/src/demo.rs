@@ -87,7 +87,8 @@ async fn show(
         } else {
             let console = cluster.console()?;
             say(&format!(
-                "\nThe console was at {console}; `planck demo --keep` keeps it up.\n"
+                "\nThe console was at {console}; `planck demo --keep` keeps it up.\n\
+                 Next, `planck prove` kills, freezes and cuts off nodes for a minute, and judges what is left.\n"
             ))?;
         }
     }

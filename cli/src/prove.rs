@@ -80,13 +80,16 @@ impl ProveArgs {
             let seconds = began.elapsed().as_secs();
             warn(&format!("  {seconds:>4} s  {what}"));
         };
+        let by = std::cell::Cell::new(Exit::Interrupted);
         let interrupted = async {
             tokio::select! {
                 _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+                _ = terminate.recv() => by.set(Exit::Terminated),
             }
         };
-        let report = Box::pin(proof.run(&tell, interrupted)).await?;
+        let Some(report) = Box::pin(proof.run(&tell, interrupted)).await? else {
+            return Ok(by.get());
+        };
         match self.output.output {
             Format::Json => json(&report)?,
             Format::Table => draw(&table(&report, Style::of_stdout()))?,
@@ -199,7 +202,7 @@ fn table(report: &Report, style: Style) -> Drawing {
     };
     table = table + "\n" + style.paint(planted, &report.planted_line()) + "\n";
     if report.is_broken() {
-        table = table + &*format!("again: {}\n", report.again);
+        table += &*format!("again: {}\n", report.again);
     }
     let folder = report.folder.display();
     table + &*format!("report: {folder}/report.md, {folder}/report.json\n")

@@ -8,7 +8,7 @@
     reason = "a test fails by a panic"
 )]
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use planck_scripted_model::{Pace, Reply, Script, When};
 use planck_tests::{
     editor::{Editor, acp, calls, text_of},
@@ -373,4 +373,59 @@ async fn settings_of_editors_name_this_program_and_its_arguments() -> Result<()>
     let unknown = machine.run(&["acp", "--print-config", "ed"]).await?;
     assert_eq!(unknown.code, 2, "{unknown:?}");
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compaction_is_told_to_an_editor_that_shows_it() -> Result<()> {
+    let script = Script::new()
+        .rule(
+            When::any().system("summar"),
+            // The editor follows the prompt by then.
+            Reply::text("They spoke of numbers.").pace(Pace::per_second(10.0)),
+        )
+        .always(Reply::text("blah ".repeat(300)));
+    let machine = PersonalMachine::start(script).await?;
+    machine.configure(
+        "[models.entries.m]\nprovider = \"openai\"\ncontext_window = 4000\n[compaction]\nkeep_recent = 3\n",
+    )?;
+    let shows = json!({"session": {"compaction": {}}});
+    let mut editor =
+        Editor::greeted(acp(&machine, &["--model", "openai:m"])?, shows.clone()).await?;
+    let session = editor.open(&machine.work()).await?;
+    let of_compactions = |updates: &[Value]| {
+        let mut updates = updates.to_vec();
+        updates.retain(|update| update["sessionUpdate"] == "compaction_update");
+        updates
+    };
+    let mut compactions = Vec::new();
+    while compactions.is_empty() {
+        let (updates, end) = editor.asked(&session, "Go on.").await?;
+        assert_eq!(end, "end_turn");
+        compactions = of_compactions(&updates);
+    }
+    let [begun, done, ..] = &compactions[..] else {
+        panic!("{compactions:?}");
+    };
+    assert_eq!(begun["status"], "in_progress", "{begun}");
+    assert_eq!(done["status"], "completed", "{done}");
+    assert_eq!(begun["compactionId"], done["compactionId"]);
+    let summary = done["summary"][0]["text"].as_str().context("no summary")?;
+    assert!(summary.contains("They spoke of numbers."), "{summary}");
+    editor.ends().await?;
+
+    for (shows, expected) in [(shows, "completed"), (json!({}), "")] {
+        let mut editor = Editor::greeted(acp(&machine, &[])?, shows).await?;
+        let load = json!({"sessionId": session, "cwd": machine.work(), "mcpServers": []});
+        editor.request(4, "session/load", load).await?;
+        let (updates, loaded) = editor.updates(&session).await?;
+        assert!(loaded["result"].is_object(), "{loaded}");
+        let states = of_compactions(&updates);
+        let states: Vec<_> = states.iter().map(|update| &update["status"]).collect();
+        assert_eq!(
+            states.first().map_or("", |state| state.as_str().unwrap()),
+            expected
+        );
+        editor.leaves().await?;
+    }
+    machine.check_model()
 }

@@ -16,7 +16,6 @@ pub struct Evidence {
     pub faults: Vec<FaultEvidence>,
     /// The nodes that the cluster declared dead, by their ids.
     pub declared_dead: Vec<String>,
-    pub teams: Vec<TeamEvidence>,
     pub waits: Vec<WaitEvidence>,
     /// The command lines of the processes that were left when every node had ended.
     pub left: Vec<String>,
@@ -59,6 +58,8 @@ pub struct FaultEvidence {
     pub went_on: Option<Duration>,
     /// How the process ended that was declared dead or asked to leave, or `None` if it did not end.
     pub exit: Option<i32>,
+    /// What became of the team that had to end with the node.
+    pub team: Option<TeamEvidence>,
 }
 
 fn millis<S: serde::Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
@@ -76,6 +77,8 @@ pub enum FaultKind {
     Cut,
     /// SIGTERM to that node, which hands its agents over.
     Drain,
+    /// SIGKILL to the node of the orchestrator of a team that has to end with it.
+    Team,
     /// NATS is away for all nodes.
     NatsAway,
     /// NATS ends and comes back without its data.
@@ -85,11 +88,12 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Kill,
         Self::Freeze,
         Self::Cut,
         Self::Drain,
+        Self::Team,
         Self::NatsAway,
         Self::NatsWiped,
         Self::StoreAway,
@@ -101,6 +105,7 @@ impl FaultKind {
             Self::Freeze => "freeze",
             Self::Cut => "cut",
             Self::Drain => "drain",
+            Self::Team => "team",
             Self::NatsAway => "nats-away",
             Self::NatsWiped => "nats-wiped",
             Self::StoreAway => "store-away",
@@ -114,14 +119,13 @@ impl FaultKind {
 
     /// Returns whether the cluster must declare the node of this fault dead.
     pub const fn is_death(self) -> bool {
-        matches!(self, Self::Kill | Self::Freeze | Self::Cut)
+        matches!(self, Self::Kill | Self::Freeze | Self::Cut | Self::Team)
     }
 }
 
 /// A team that had to end with the node of its orchestrator.
 #[derive(Debug, Clone, Serialize)]
 pub struct TeamEvidence {
-    pub session: String,
     /// The number of processes of its members before the node was killed.
     pub processes: usize,
     /// The time from the verdict until no process was left, or `None` if some were left.

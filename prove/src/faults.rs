@@ -36,6 +36,7 @@ pub async fn inflict(
             let session = session.context("there is no session")?.clone();
             end_a_node(kind, stage, session).await
         }
+        FaultKind::Team => end_a_team(stage).await,
         FaultKind::NatsAway | FaultKind::NatsWiped => {
             match &mut stage.nats.own {
                 Some(own) => {
@@ -90,6 +91,7 @@ async fn after_outage(
         verdict: None,
         went_on,
         exit: None,
+        team: None,
     })
 }
 
@@ -124,22 +126,24 @@ async fn end_a_node(kind: FaultKind, stage: &mut Stage, session: String) -> Resu
         FaultKind::Kill => node.process.kill().await?,
         FaultKind::Freeze => node.process.freeze().await?,
         FaultKind::Drain => node.process.signal(Signal::SIGTERM)?,
-        FaultKind::Cut | FaultKind::NatsAway | FaultKind::NatsWiped | FaultKind::StoreAway => {
-            node.link.set(LinkState::Stalled)
-        }
+        FaultKind::Cut
+        | FaultKind::Team
+        | FaultKind::NatsAway
+        | FaultKind::NatsWiped
+        | FaultKind::StoreAway => node.link.set(LinkState::Stalled),
     }
-    let went_on = match kind {
-        // A node that leaves may first release the lease, and then another one takes it from no node.
-        FaultKind::Drain => moved(stage, &session, began, &victim).await,
-        _ => gone_on(stage, &session, began, &victim).await,
+    // A node that leaves may first release the lease, and then another one takes it from no node.
+    let went_on = match kind == FaultKind::Drain {
+        true => moved(stage, &session, began, &victim).await,
+        false => gone_on(stage, &session, began, &victim).await,
     };
     // A session may go on before the verdict: SQLite knows the processes of its machine.
     while kind.is_death() && began.elapsed() < GOES_ON && stage.timeline.death(&victim).is_none() {
         sleep(LOOK).await;
     }
-    let exit = match kind {
-        FaultKind::Kill => None,
-        _ => ended(&mut node).await?,
+    let exit = match kind == FaultKind::Kill {
+        true => None,
+        false => ended(&mut node).await?,
     };
     let verdict = stage.timeline.death(&victim);
     Ok(FaultEvidence {
@@ -150,6 +154,7 @@ async fn end_a_node(kind: FaultKind, stage: &mut Stage, session: String) -> Resu
         verdict: verdict.map(|at| at.duration_since(began)),
         went_on,
         exit,
+        team: None,
     })
 }
 
@@ -209,7 +214,7 @@ async fn host_of(stage: &Stage, session: &str) -> Result<String> {
 
 /// Starts a team that spans the nodes and has to end with the node of its orchestrator, kills that node,
 /// and waits for the end of the team's processes.
-pub async fn end_a_team(stage: &mut Stage) -> Result<(TeamEvidence, FaultEvidence)> {
+async fn end_a_team(stage: &mut Stage) -> Result<FaultEvidence> {
     let start = json!({
         "workspace": "prove", "prompt": "Hold all.", "on_node_death": "stop",
         "members": [{"type": "lead", "tools": ["bash", "spawn_agent"]}],
@@ -241,19 +246,17 @@ pub async fn end_a_team(stage: &mut Stage) -> Result<(TeamEvidence, FaultEvidenc
         processes,
         stopped: dead.and_then(|dead| Some(gone?.saturating_duration_since(dead))),
         is_closed: is_closed(stage, &session).await,
-        session: session.clone(),
     };
-    let fault = FaultEvidence {
-        kind: FaultKind::Kill,
+    Ok(FaultEvidence {
+        kind: FaultKind::Team,
         node: Some(victim),
         session: Some(session),
         lasted: None,
         verdict: dead.map(|dead| dead.duration_since(began)),
-        // The session does not go on, and the verdict is when its end is decided.
-        went_on: dead.map(|dead| dead.duration_since(began)),
+        went_on: None,
         exit: None,
-    };
-    Ok((team, fault))
+        team: Some(team),
+    })
 }
 
 async fn is_closed(stage: &Stage, session: &str) -> bool {

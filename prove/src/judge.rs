@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::{
     client::{data, seq, text},
     evidence::{Evidence, FaultEvidence, FaultKind, SessionEvidence, WaitEvidence},
+    promise::Promise,
 };
 
 /// How long the cluster may take to declare a dead node dead.
@@ -22,88 +23,6 @@ const GOES_ON: Duration = Duration::from_secs(10);
 const STOPPED: Duration = Duration::from_secs(5);
 /// With what the result of a call begins whose node ended in the middle of it.
 const INTERRUPTED: &str = "interrupted";
-
-/// A promise that is checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Promise {
-    Answered,
-    Dense,
-    Once,
-    Same,
-    Verdict,
-    GoesOn,
-    NoFalseVerdict,
-    FrozenWritesNothing,
-    TeamEnds,
-    Drain,
-    NatsAway,
-    NatsWiped,
-    StoreAway,
-    DecidedOnce,
-    NothingLeft,
-}
-
-impl Promise {
-    pub const ALL: [Self; 15] = [
-        Self::Answered,
-        Self::Once,
-        Self::Dense,
-        Self::Same,
-        Self::Verdict,
-        Self::GoesOn,
-        Self::NoFalseVerdict,
-        Self::FrozenWritesNothing,
-        Self::TeamEnds,
-        Self::Drain,
-        Self::NatsAway,
-        Self::NatsWiped,
-        Self::StoreAway,
-        Self::DecidedOnce,
-        Self::NothingLeft,
-    ];
-
-    /// Returns the promise as a sentence.
-    pub const fn sentence(self) -> &'static str {
-        match self {
-            Self::Answered => "a prompt that was accepted is answered, once",
-            Self::Once => "no tool call runs twice",
-            Self::Dense => "the log of a session has no gap",
-            Self::Same => "a late reader reads what an early one read",
-            Self::Verdict => "a dead node is found",
-            Self::GoesOn => "a session goes on after its node died",
-            Self::NoFalseVerdict => "no node that works is given up",
-            Self::FrozenWritesNothing => "a node that was given up writes nothing",
-            Self::TeamEnds => "a team ends with its orchestrator's node",
-            Self::Drain => "a node that leaves hands its work over",
-            Self::NatsAway => "NATS may be away",
-            Self::NatsWiped => "NATS may lose its data",
-            Self::StoreAway => "the database may be away",
-            Self::DecidedOnce => "a wait is decided once",
-            Self::NothingLeft => "no process is left behind",
-        }
-    }
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Answered => "answered",
-            Self::Once => "once",
-            Self::Dense => "dense",
-            Self::Same => "same",
-            Self::Verdict => "verdict",
-            Self::GoesOn => "goes-on",
-            Self::NoFalseVerdict => "no-false-verdict",
-            Self::FrozenWritesNothing => "frozen-writes-nothing",
-            Self::TeamEnds => "team-ends",
-            Self::Drain => "drain",
-            Self::NatsAway => "nats-away",
-            Self::NatsWiped => "nats-wiped",
-            Self::StoreAway => "store-away",
-            Self::DecidedOnce => "decided-once",
-            Self::NothingLeft => "nothing-left",
-        }
-    }
-}
 
 /// What the judge says about a promise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -191,6 +110,11 @@ fn kept(tested: String, figures: impl Into<String>) -> Checked<Kept> {
     Ok(Some((tested, figures.into())))
 }
 
+fn counted(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
 fn inputs_that_end(event: &Value) -> impl Iterator<Item = &str> {
     let is_end = matches!(text(event, "type"), "turn_end" | "error");
     let inputs = event.pointer("/data/inputs").and_then(Value::as_array);
@@ -229,7 +153,11 @@ fn answered(evidence: &Evidence) -> Checked<Kept> {
         return Ok(None);
     }
     kept(
-        format!("{prompts} prompts, {} faults", evidence.faults.len()),
+        format!(
+            "{}, {}",
+            counted(prompts, "prompt"),
+            counted(evidence.faults.len(), "fault")
+        ),
         "0 lost",
     )
 }
@@ -243,61 +171,91 @@ fn mark(command: &str) -> Option<&str> {
         .map(|(mark, _)| mark)
 }
 
+/// Returns where the call began that appends a line to the ledger.
+fn place_of(evidence: &Evidence, line: &str) -> Option<Place> {
+    evidence.sessions.iter().find_map(|session| {
+        let mut log = session.log.iter();
+        let start = log.find(|event| {
+            let command = event.pointer("/data/args/command").and_then(Value::as_str);
+            text(event, "type") == "tool_start" && command.and_then(mark) == Some(line)
+        })?;
+        Some(Place {
+            session: session.id.clone(),
+            seq: seq(start)?,
+        })
+    })
+}
+
 fn once(evidence: &Evidence) -> Checked<Kept> {
     let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
     for line in &evidence.ledger {
         *lines.entry(line).or_default() += 1;
     }
     if let Some((line, times)) = lines.iter().find(|(_, times)| **times > 1) {
-        return breach(format!("`{line}` is in the ledger {times} times"));
+        let what = format!("`{line}` is in the ledger {times} times");
+        return Err(Breach {
+            what,
+            place: place_of(evidence, line),
+        });
     }
     let (mut calls, mut interrupted) = (0, 0);
     for session in &evidence.sessions {
-        let mut marks: BTreeMap<&str, &str> = BTreeMap::new();
-        let mut ended: BTreeSet<&str> = BTreeSet::new();
-        for event in &session.log {
-            let row = seq(event).unwrap_or_default();
-            let call = data(event, "call_id");
-            match text(event, "type") {
-                "tool_start" => {
-                    let command = event.pointer("/data/args/command").and_then(Value::as_str);
-                    if let Some(mark) = command.and_then(mark) {
-                        marks.insert(call, mark);
-                    }
-                }
-                "tool_end" if !ended.insert(call) => {
-                    return breach_at(format!("call {call} has two results"), &session.id, row);
-                }
-                "tool_end" => {
-                    let is_interrupted = data(event, "result").starts_with(INTERRUPTED);
-                    let is_error = event.pointer("/data/error") == Some(&Value::Bool(true));
-                    calls += usize::from(marks.contains_key(call));
-                    interrupted += usize::from(is_interrupted);
-                    if let Some(mark) = marks.get(call)
-                        && !is_error
-                        && !lines.contains_key(mark)
-                    {
-                        let what = format!("call {call} has a result, and `{mark}` never ran");
-                        return breach_at(what, &session.id, row);
-                    }
-                }
-                _ => {}
-            }
-        }
-        if let Some((call, _)) = marks.iter().find(|(call, _)| !ended.contains(*call)) {
-            return breach(format!(
-                "call {call} of session {} began and has no result",
-                session.id
-            ));
-        }
+        let (ended, told) = calls_of(session, &lines)?;
+        calls += ended;
+        interrupted += told;
     }
     if calls == 0 {
         return Ok(None);
     }
     kept(
-        format!("{calls} calls, {} runs", evidence.ledger.len()),
+        format!(
+            "{}, {}",
+            counted(calls, "call"),
+            counted(evidence.ledger.len(), "run")
+        ),
         format!("0 twice, {interrupted} told as interrupted"),
     )
+}
+
+/// Compares the calls of a session with the lines of the ledger. Returns how many calls have a result, and
+/// how many were told as interrupted.
+fn calls_of(session: &SessionEvidence, lines: &BTreeMap<&str, usize>) -> Checked<(usize, usize)> {
+    let (mut calls, mut interrupted) = (0, 0);
+    let mut marks: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut ended: BTreeSet<&str> = BTreeSet::new();
+    for event in &session.log {
+        let row = seq(event).unwrap_or_default();
+        let call = data(event, "call_id");
+        match text(event, "type") {
+            "tool_start" => {
+                let command = event.pointer("/data/args/command").and_then(Value::as_str);
+                if let Some(mark) = command.and_then(mark) {
+                    marks.insert(call, mark);
+                }
+            }
+            "tool_end" if !ended.insert(call) => {
+                return breach_at(format!("call {call} has two results"), &session.id, row);
+            }
+            "tool_end" => {
+                let is_error = event.pointer("/data/error") == Some(&Value::Bool(true));
+                calls += usize::from(marks.contains_key(call));
+                interrupted += usize::from(data(event, "result").starts_with(INTERRUPTED));
+                let missing = marks.get(call).filter(|mark| !lines.contains_key(*mark));
+                if let Some(mark) = missing.filter(|_| !is_error) {
+                    let what = format!("call {call} has a result, and `{mark}` never ran");
+                    return breach_at(what, &session.id, row);
+                }
+            }
+            _ => {}
+        }
+    }
+    match marks.keys().find(|call| !ended.contains(*call)) {
+        Some(call) => breach(format!(
+            "call {call} of session {} began and has no result",
+            session.id
+        )),
+        None => Ok((calls, interrupted)),
+    }
 }
 
 fn dense(evidence: &Evidence) -> Checked<Kept> {
@@ -315,7 +273,11 @@ fn dense(evidence: &Evidence) -> Checked<Kept> {
         return Ok(None);
     }
     kept(
-        format!("{rows} rows, {} sessions", evidence.sessions.len()),
+        format!(
+            "{}, {}",
+            counted(rows, "row"),
+            counted(evidence.sessions.len(), "session")
+        ),
         "0 gaps",
     )
 }
@@ -351,7 +313,7 @@ fn same(evidence: &Evidence) -> Checked<Kept> {
         return Ok(None);
     }
     kept(
-        format!("{readers} readers since the first prompt"),
+        format!("{} since the first prompt", counted(readers, "reader")),
         format!("{readers} equal"),
     )
 }
@@ -375,15 +337,16 @@ fn spread(times: &[Duration]) -> String {
 
 /// Checks that every time is there and within the bound. Timers that were late show that the machine was
 /// too busy, so the bound is longer by that.
-fn within(
+fn within<'a>(
     evidence: &Evidence,
+    faults: impl Iterator<Item = &'a FaultEvidence>,
     bound: Duration,
     what: &str,
     of: fn(&FaultEvidence) -> Option<Duration>,
 ) -> Checked<Kept> {
     let allowed = bound + evidence.stall;
     let mut times = Vec::new();
-    for fault in deaths(evidence) {
+    for fault in faults {
         let node = fault.node.as_deref().unwrap_or_default();
         match of(fault) {
             Some(time) if time <= allowed => times.push(time),
@@ -409,17 +372,21 @@ fn within(
         false => String::new(),
     };
     kept(
-        format!("{} nodes", times.len()),
+        counted(times.len(), "node"),
         format!("{} (bound {}{stall})", spread(&times), seconds(bound)),
     )
 }
 
 fn verdict(evidence: &Evidence) -> Checked<Kept> {
-    within(evidence, VERDICT, "verdict", |fault| fault.verdict)
+    let faults = deaths(evidence);
+    within(evidence, faults, VERDICT, "verdict", |fault| fault.verdict)
 }
 
 fn goes_on(evidence: &Evidence) -> Checked<Kept> {
-    within(evidence, GOES_ON, "continuation", |fault| fault.went_on)
+    let faults = deaths(evidence).filter(|fault| fault.team.is_none());
+    within(evidence, faults, GOES_ON, "continuation", |fault| {
+        fault.went_on
+    })
 }
 
 fn no_false_verdict(evidence: &Evidence) -> Checked<Kept> {
@@ -440,8 +407,8 @@ fn no_false_verdict(evidence: &Evidence) -> Checked<Kept> {
     }
     kept(
         format!(
-            "{} faults, {} of them ended a node",
-            evidence.faults.len(),
+            "{}, {} of them ended a node",
+            counted(evidence.faults.len(), "fault"),
             deaths(evidence).count()
         ),
         "0 false verdicts",
@@ -450,7 +417,7 @@ fn no_false_verdict(evidence: &Evidence) -> Checked<Kept> {
 
 fn frozen(evidence: &Evidence) -> Checked<Kept> {
     let woken: Vec<&FaultEvidence> = deaths(evidence)
-        .filter(|fault| fault.kind != FaultKind::Kill)
+        .filter(|fault| matches!(fault.kind, FaultKind::Freeze | FaultKind::Cut))
         .collect();
     for fault in &woken {
         let node = fault.node.as_deref().unwrap_or_default();
@@ -475,7 +442,7 @@ fn frozen(evidence: &Evidence) -> Checked<Kept> {
         return Ok(None);
     }
     kept(
-        format!("{} nodes that came back", woken.len()),
+        format!("{} that came back", counted(woken.len(), "node")),
         "0 rows written, all ended by themselves",
     )
 }
@@ -483,26 +450,23 @@ fn frozen(evidence: &Evidence) -> Checked<Kept> {
 fn team_ends(evidence: &Evidence) -> Checked<Kept> {
     let mut times = Vec::new();
     let mut processes = 0;
-    for team in &evidence.teams {
+    for fault in &evidence.faults {
+        let Some(team) = &fault.team else { continue };
+        let session = fault.session.as_deref().unwrap_or_default();
         processes += team.processes;
         let Some(stopped) = team.stopped else {
-            return breach(format!(
-                "processes of the team of session {} run on",
-                team.session
-            ));
+            return breach(format!("processes of the team of session {session} run on"));
         };
         if stopped > STOPPED + evidence.stall {
             return breach(format!(
-                "the team of session {} ended {} after the verdict; the bound is {}",
-                team.session,
+                "the team of session {session} ended {} after the verdict; the bound is {}",
                 seconds(stopped),
                 seconds(STOPPED)
             ));
         }
         if !team.is_closed {
             return breach(format!(
-                "session {} is still open, although its team had to end",
-                team.session
+                "session {session} is still open, although its team had to end"
             ));
         }
         times.push(stopped);
@@ -511,7 +475,7 @@ fn team_ends(evidence: &Evidence) -> Checked<Kept> {
         return Ok(None);
     }
     kept(
-        format!("{} teams, {processes} processes", times.len()),
+        format!("{}, {processes} processes", counted(times.len(), "team")),
         format!("{} after the verdict", spread(&times)),
     )
 }
@@ -536,7 +500,7 @@ fn drain(evidence: &Evidence) -> Checked<Kept> {
     if times.is_empty() {
         return Ok(None);
     }
-    kept(format!("{} nodes", times.len()), spread(&times))
+    kept(counted(times.len(), "node"), spread(&times))
 }
 
 /// A fault of a server ends no node, and the prompts after it are answered, which other checks see.
@@ -596,7 +560,10 @@ fn decided_once(evidence: &Evidence) -> Checked<Kept> {
         return Ok(None);
     }
     kept(
-        format!("{} waits, two answers each", evidence.waits.len()),
+        format!(
+            "{}, two answers each",
+            counted(evidence.waits.len(), "wait")
+        ),
         "1 decision each",
     )
 }

@@ -13,6 +13,7 @@ mod load;
 mod planted;
 mod preflight;
 mod processes;
+mod promise;
 mod report;
 mod schema;
 mod stage;
@@ -46,11 +47,12 @@ use crate::{
 pub use crate::{
     client::without_secret,
     evidence::FaultKind,
-    judge::{Promise, Verdict},
+    judge::Verdict,
     load::PlayedFault,
     planted::PlantedFaults,
     preflight::{Fact, FactState},
     processes::Launch,
+    promise::Promise,
     report::Report,
     stage::Place,
 };
@@ -89,30 +91,40 @@ pub type Tell = dyn Fn(&str) + Send + Sync;
 pub struct UnfitPlace(pub String);
 
 impl Proof {
-    /// Runs the proof until `interrupted`, and removes everything that it has made. The report says which
-    /// promises are kept.
+    /// Runs the proof, and removes everything that it has made. The report says which promises are kept.
+    /// There is none after `interrupted`.
     ///
     /// # Errors
     ///
     /// [`UnfitPlace`] if the machine or a server is not fit for a proof, and other errors if the proof
     /// itself fails.
-    pub async fn run(self, tell: &Tell, interrupted: impl Future<Output = ()>) -> Result<Report> {
+    pub async fn run(
+        self,
+        tell: &Tell,
+        interrupted: impl Future<Output = ()>,
+    ) -> Result<Option<Report>> {
         let temporary = std::env::temp_dir();
-        let mut facts = preflight::before(&self.place, &temporary).await?;
+        let unfit = |error: anyhow::Error| UnfitPlace(format!("{error:#}"));
+        let mut facts = preflight::before(&self.place, &temporary)
+            .await
+            .map_err(unfit)?;
         refuse_bad(&facts)?;
-        let mut stage = Stage::set(self.place.clone(), |ledger| {
+        let stage = Stage::set(self.place.clone(), |ledger| {
             load::script(ledger, self.played)
-        })
-        .await?;
+        });
+        let mut stage = stage.await.map_err(unfit)?;
         let began = Instant::now();
         let played = tokio::select! {
             biased;
-            () = interrupted => Err(anyhow::anyhow!("interrupted")),
-            played = Box::pin(self.play(&mut stage, &mut facts, tell)) => played,
+            () = interrupted => Ok(None),
+            played = Box::pin(self.play(&mut stage, &mut facts, tell)) => played.map(Some),
         };
         let torn_down = stage.tear_down().await;
-        let mut evidence = played?;
+        let played = played?;
         torn_down?;
+        let Some(mut evidence) = played else {
+            return Ok(None);
+        };
         let folder = stage.folder.path().to_string_lossy().into_owned();
         // The kernel may still remove the last process.
         for _ in 0..50 {
@@ -124,23 +136,24 @@ impl Proof {
         }
         let report = Report::of(&self, facts, &evidence, began.elapsed());
         report.write(&self.folder, &evidence, stage.folder.path())?;
-        Ok(report)
+        Ok(Some(report))
     }
 
     /// Returns whether a fault can be inflicted in this place, and why not.
     fn fits(&self, kind: FaultKind) -> Result<(), &'static str> {
-        match kind {
-            FaultKind::StoreAway if self.place.postgres.is_none() => Err(
-                "SQLite is a file on this machine, which is never away; name a Postgres with --store",
-            ),
-            FaultKind::NatsWiped if self.place.nats.is_some() => {
-                Err("the data of your NATS is not removed; without --nats the proof starts its own")
-            }
-            _ if !self.only.is_empty() && !self.only.contains(&kind) => {
-                Err("it was left out with --only")
-            }
-            _ => Ok(()),
+        let place = &self.place;
+        if kind == FaultKind::StoreAway && place.postgres.is_none() {
+            return Err("SQLite is a file on this machine, which is never away");
         }
+        if kind == FaultKind::NatsWiped && place.nats.is_some() {
+            return Err(
+                "the data of your NATS is not removed; without --nats the proof starts its own",
+            );
+        }
+        if !self.only.is_empty() && !self.only.contains(&kind) {
+            return Err("it was left out with --only");
+        }
+        Ok(())
     }
 
     /// Inflicts the faults, and gathers the evidence.
@@ -186,16 +199,9 @@ impl Proof {
             if is_over(round) {
                 break;
             }
-            if self.only.is_empty() {
-                let decision = Box::pin(faults::decide_twice(stage, decided.len())).await?;
-                tell("two people decided about one call");
-                decided.push(decision);
-                sleep_until(healthy_from).await;
-                let (team, fault) = Box::pin(faults::end_a_team(stage)).await?;
-                tell("a team lost the node of its orchestrator");
-                evidence.teams.push(team);
-                evidence.faults.push(fault);
-            }
+            let decision = Box::pin(faults::decide_twice(stage, decided.len())).await?;
+            tell("two people decided about one call");
+            decided.push(decision);
         }
         tell("the last prompts are answered");
         evidence.accepted = load.finish().await?;
@@ -210,7 +216,11 @@ impl Proof {
             FaultKind::NatsAway => random.u64(5_000..6_000),
             FaultKind::StoreAway => random.u64(1_000..4_000),
             FaultKind::NatsWiped => random.u64(100..1_000),
-            FaultKind::Kill | FaultKind::Freeze | FaultKind::Cut | FaultKind::Drain => 0,
+            FaultKind::Kill
+            | FaultKind::Freeze
+            | FaultKind::Cut
+            | FaultKind::Drain
+            | FaultKind::Team => 0,
         };
         Duration::from_millis(millis)
     }
@@ -269,6 +279,7 @@ const fn recovery(kind: FaultKind) -> Duration {
         | FaultKind::Freeze
         | FaultKind::Cut
         | FaultKind::Drain
+        | FaultKind::Team
         | FaultKind::StoreAway => Duration::ZERO,
     }
 }

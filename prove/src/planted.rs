@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use crate::{
     client::{data, text},
     evidence::{Evidence, FaultEvidence},
-    judge::{Promise, Verdict, judge},
+    judge::{Verdict, judge},
+    promise::Promise,
 };
 
 /// A way to plant a fault. Returns `None` if the evidence has nothing in which to plant it.
@@ -160,7 +161,11 @@ const FAULTS: [(&str, Promise, Plant); 17] = [
         "a process of a team runs on",
         Promise::TeamEnds,
         |evidence| {
-            evidence.teams.first_mut()?.stopped = None;
+            let mut teams = evidence
+                .faults
+                .iter_mut()
+                .filter_map(|fault| fault.team.as_mut());
+            teams.next()?.stopped = None;
             Some(())
         },
     ),
@@ -195,17 +200,17 @@ const FAULTS: [(&str, Promise, Plant); 17] = [
     ),
 ];
 
-fn change(evidence: &mut Evidence, mut at: impl FnMut(&mut Value) -> Option<()>) -> Option<()> {
+fn change(evidence: &mut Evidence, at: impl FnMut(&mut Value) -> Option<()>) -> Option<()> {
     let mut events = evidence
         .sessions
         .iter_mut()
         .flat_map(|session| &mut session.log);
-    events.find_map(|event| at(event))
+    events.find_map(at)
 }
 
 fn death(evidence: &mut Evidence) -> Option<&mut FaultEvidence> {
     let mut faults = evidence.faults.iter_mut();
-    faults.find(|fault| fault.kind.is_death())
+    faults.find(|fault| fault.kind.is_death() && fault.team.is_none())
 }
 
 /// Which planted faults the judge has found.

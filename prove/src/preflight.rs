@@ -75,7 +75,9 @@ pub async fn before(place: &Place, folder: &Path) -> Result<Vec<Fact>> {
 fn room(folder: &Path) -> Result<Fact> {
     let found = nix::sys::statvfs::statvfs(folder)
         .with_context(|| format!("cannot look at the disk of {}", folder.display()))?;
-    let free = u64::from(found.blocks_available()).saturating_mul(found.fragment_size());
+    let free = found
+        .blocks_available()
+        .saturating_mul(found.fragment_size());
     let what = format!("{} MiB free in {}", free >> 20, folder.display());
     Ok(match free < ROOM {
         true => Fact::bad("disk", what, "free 1 GiB, or set TMPDIR to another disk"),

@@ -14,8 +14,9 @@ use crate::{
     Fact, FactState, Proof,
     client::{data, seq, text, without_secret},
     evidence::{Evidence, FaultEvidence, FaultKind},
-    judge::{Place, Promise, Verdict, judge},
+    judge::{Place, Verdict, judge},
     planted::{PlantedFaults, plant},
+    promise::Promise,
 };
 
 /// How many events are shown before and after the place of a breach.
@@ -54,6 +55,7 @@ pub fn told(fault: &FaultEvidence) -> String {
     let seconds = |time: Option<Duration>| time.map(|time| format!("{:.1} s", time.as_secs_f64()));
     let lasted = seconds(fault.lasted).map(|time| format!(" for {time}"));
     let went_on = match seconds(fault.went_on) {
+        None if fault.team.is_some() => "the team has ended".to_owned(),
         Some(time) => format!("went on after {time}"),
         None => "did not go on".to_owned(),
     };
@@ -73,12 +75,12 @@ fn needs(promise: Promise) -> Option<FaultKind> {
         Promise::NatsWiped => Some(FaultKind::NatsWiped),
         Promise::StoreAway => Some(FaultKind::StoreAway),
         Promise::Verdict | Promise::GoesOn => Some(FaultKind::Kill),
+        Promise::TeamEnds => Some(FaultKind::Team),
         Promise::Answered
         | Promise::Once
         | Promise::Dense
         | Promise::Same
         | Promise::NoFalseVerdict
-        | Promise::TeamEnds
         | Promise::DecidedOnce
         | Promise::NothingLeft => None,
     }
@@ -280,6 +282,9 @@ fn again(proof: &Proof) -> String {
     if !proof.only.is_empty() {
         let only: Vec<_> = proof.only.iter().map(|kind| kind.name()).collect();
         words.push(format!("--only {}", only.join(",")));
+    }
+    if proof.played.is_some() {
+        words.push("--play-double".to_owned());
     }
     words.join(" ")
 }

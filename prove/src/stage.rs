@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    client::{Caller, text},
+    client::{Caller, text, without_secret},
     link::Link,
     processes::{Launch, Process},
     schema::Schema,
@@ -267,7 +267,7 @@ impl Nats {
         // A link leads to one server.
         let first = url.split(',').next().unwrap_or_default();
         let rest = first.strip_prefix("nats://").with_context(|| {
-            format!("`planck prove` reaches NATS over links of its own, which need an address like nats://HOST:PORT, not {first}")
+            format!("`planck prove` reaches NATS over links of its own, which need an address like nats://HOST:PORT, not {}", without_secret(first))
         })?;
         let (user, host) = rest.rsplit_once('@').unwrap_or(("", rest));
         let host = host.trim_end_matches('/');

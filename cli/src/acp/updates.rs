@@ -64,6 +64,9 @@ impl Translator {
     /// Returns the updates of an event. The end of the work has none, and [`end`] translates it. Waits
     /// have none, because the client is asked about them.
     pub fn take(&mut self, event: &TurnEvent) -> Vec<Update> {
+        if let Some(compaction) = self.compaction(event) {
+            return compaction.into_iter().collect();
+        }
         match event {
             TurnEvent::StepStarted => self.begin(),
             TurnEvent::StepReset => {
@@ -101,25 +104,10 @@ impl Translator {
                 self.open.remove(call_id);
                 vec![ended]
             }
-            TurnEvent::Compacting => self.compaction(CompactionStatus::InProgress, None, None),
-            TurnEvent::Compacted { summary } => {
-                self.compaction(CompactionStatus::Completed, Some(summary), None)
-            }
-            TurnEvent::Warning { code, message } if code == "not_compacted" => {
-                let failed = self.compaction(CompactionStatus::Failed, None, Some(message));
-                match failed.is_empty() {
-                    true => vec![self.notice(message)],
-                    false => failed,
-                }
-            }
             TurnEvent::Warning { message, .. } => vec![self.notice(message)],
-            TurnEvent::Ended { .. } if self.is_compacting => {
-                self.compaction(CompactionStatus::Cancelled, None, None)
-            }
-            TurnEvent::Failed { reason, .. } if self.is_compacting => {
-                self.compaction(CompactionStatus::Failed, None, Some(reason))
-            }
-            TurnEvent::Started { .. }
+            TurnEvent::Compacting
+            | TurnEvent::Compacted { .. }
+            | TurnEvent::Started { .. }
             | TurnEvent::StepEnded { .. }
             | TurnEvent::WaitOpened(_)
             | TurnEvent::WaitClosed(_)
@@ -182,14 +170,29 @@ impl Translator {
         Update::AgentMessageChunk(self.chunk(text))
     }
 
-    /// Returns the update of a compaction, which begins with its first one. A node that takes over in the
-    /// middle of a compaction begins it again.
-    fn compaction(
-        &mut self,
-        status: CompactionStatus,
-        summary: Option<&str>,
-        error: Option<&str>,
-    ) -> Vec<Update> {
+    /// Returns the update of a compaction, if the event is about one and the client shows it. A node that
+    /// takes over in the middle of a compaction begins it again.
+    fn compaction(&mut self, event: &TurnEvent) -> Option<Option<Update>> {
+        let (status, summary, error) = if let TurnEvent::Compacting = event {
+            (CompactionStatus::InProgress, None, None)
+        } else if let TurnEvent::Compacted { summary } = event {
+            (CompactionStatus::Completed, Some(summary), None)
+        } else if let TurnEvent::Warning { code, message } = event
+            && code == "not_compacted"
+            && self.can.show_compactions
+        {
+            (CompactionStatus::Failed, None, Some(message))
+        } else if let TurnEvent::Failed { reason, .. } = event
+            && self.is_compacting
+        {
+            (CompactionStatus::Failed, None, Some(reason))
+        } else if let TurnEvent::Ended { .. } = event
+            && self.is_compacting
+        {
+            (CompactionStatus::Cancelled, None, None)
+        } else {
+            return None;
+        };
         let goes_on = status == CompactionStatus::InProgress;
         if !std::mem::replace(&mut self.is_compacting, goes_on) {
             self.compactions += 1;
@@ -197,11 +200,10 @@ impl Translator {
         let update = Update::Compaction(Compaction {
             compaction_id: format!("{}-compaction-{}", self.prefix, self.compactions),
             status,
-            summary: summary.map(|text| [Content::Text { text: text.into() }]),
+            summary: summary.map(|text| [Content::Text { text: text.clone() }]),
             error: error.map(|text| clean(text).into_owned()),
         });
-        let update = self.can.show_compactions.then_some(update);
-        update.into_iter().collect()
+        Some(self.can.show_compactions.then_some(update))
     }
 
     fn changed(&self, id: &CallId, status: ToolStatus, text: Option<&str>) -> Update {

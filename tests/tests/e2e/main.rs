@@ -25,6 +25,7 @@ mod http;
 mod judges;
 mod models;
 mod processes;
+mod prove;
 mod providers;
 mod sidecars;
 mod teams;

@@ -5,9 +5,13 @@ use crate::source::Source;
 
 /// The libraries that are restricted, each with the folders that may name it.
 const LIBRARIES: &[(&str, &[&str])] = &[
-    // The benchmark compares calls through the runtime with bare requests and a bare client.
-    ("async_nats", &["bus/", "bench/", "sidecar-sdk/", "tests/"]),
-    ("sqlx", &["store/src", "tests/", "migrations/"]),
+    // The benchmark compares calls through the runtime with bare requests and a bare client, and a
+    // proof shares no code with what it checks.
+    (
+        "async_nats",
+        &["bus/", "bench/", "prove/", "sidecar-sdk/", "tests/"],
+    ),
+    ("sqlx", &["store/src", "prove/", "tests/", "migrations/"]),
     ("axum", &["http/", "scripted-model/"]),
     ("rmcp", &["bench/", "http/", "mcp/"]),
 ];

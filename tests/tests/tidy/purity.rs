@@ -81,6 +81,21 @@ fn pure_crates_depend_on_plain_data_only() {
     none(breaches);
 }
 
+/// What checks the runtime and shares code with it has its mistakes, too.
+#[test]
+fn judges_share_no_code_with_the_runtime() {
+    for (folder, allowed) in [
+        ("prove", &["planck-scripted-model"][..]),
+        ("scripted-model", &[]),
+    ] {
+        let path = format!("{folder}/Cargo.toml");
+        let manifest = std::fs::read_to_string(root().join(&path)).unwrap();
+        let mut found = dependencies(&manifest.parse().unwrap());
+        found.retain(|name| name.starts_with("planck-") && !allowed.contains(&&**name));
+        assert!(found.is_empty(), "{path}: depends on {found:?}");
+    }
+}
+
 /// Returns every crate that the library or its build script may use, on any platform.
 fn dependencies(manifest: &Table) -> Vec<String> {
     let mut found = Vec::new();

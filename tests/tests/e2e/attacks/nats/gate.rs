@@ -72,7 +72,7 @@ impl SecuredServer {
         let (folder, certificates) = (TempDir::new()?, Certificates::new()?);
         let mut environment = Vec::new();
         let mut seeds = BTreeMap::new();
-        for role in ROLES.into_iter().chain(["calculator"]) {
+        for role in ROLES.into_iter().chain(["calculator", "prove"]) {
             let (key, name) = (KeyPair::new_user(), role.to_uppercase());
             seeds.insert(role, key.seed()?);
             environment.push((format!("NATS_{name}_PASSWORD"), password(role)));

@@ -1,7 +1,8 @@
 //! Checks each right that a role of `deploy/nats-cluster.conf` has, and rights that the role must
 //! not have.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use futures_util::StreamExt as _;
 use planck_common::command::{AgentVerb, NodeVerb, SessionVerb, SessionsVerb};
 
 use super::gate::{
@@ -311,6 +312,34 @@ fn verbs() -> Vec<(&'static str, Vec<&'static str>)> {
         add(format!("cmd.node.n1.{}", verb.name()), client, answerer);
     }
     all
+}
+
+/// Subjects that the nodes of both accounts use mean two things.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_of_a_proof_and_the_cluster_see_nothing_of_each_other() -> Result<()> {
+    let secured = SecuredServer::start(Form::Passwords)?;
+    let (cluster, proof) = (
+        secured.attacker("node").await?.nats,
+        secured.attacker("prove").await?.nats,
+    );
+    let mut seen_by_proof = proof.subscribe(">").await?;
+    let mut seen_by_cluster = cluster.subscribe("cmd.>").await?;
+    proof.flush().await?;
+    cluster.flush().await?;
+    cluster.publish("agent.a1", "the cluster's".into()).await?;
+    proof
+        .publish("cmd.sessions.start", "the proof's".into())
+        .await?;
+    cluster
+        .publish("cmd.sessions.list", "the cluster's".into())
+        .await?;
+    proof.flush().await?;
+    cluster.flush().await?;
+    let of_proof = seen_by_proof.next().await.context("no message")?;
+    let of_cluster = seen_by_cluster.next().await.context("no message")?;
+    assert_eq!(of_proof.payload, "the proof's");
+    assert_eq!(of_cluster.payload, "the cluster's");
+    Ok(())
 }
 
 async fn rights_hold(form: Form) -> Result<()> {

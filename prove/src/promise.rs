@@ -1,0 +1,85 @@
+//! The promises that are checked.
+
+use serde::Serialize;
+
+/// A promise that is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Promise {
+    Answered,
+    Dense,
+    Once,
+    Same,
+    Verdict,
+    GoesOn,
+    NoFalseVerdict,
+    FrozenWritesNothing,
+    TeamEnds,
+    Drain,
+    NatsAway,
+    NatsWiped,
+    StoreAway,
+    DecidedOnce,
+    NothingLeft,
+}
+
+impl Promise {
+    pub const ALL: [Self; 15] = [
+        Self::Answered,
+        Self::Once,
+        Self::Dense,
+        Self::Same,
+        Self::Verdict,
+        Self::GoesOn,
+        Self::NoFalseVerdict,
+        Self::FrozenWritesNothing,
+        Self::TeamEnds,
+        Self::Drain,
+        Self::NatsAway,
+        Self::NatsWiped,
+        Self::StoreAway,
+        Self::DecidedOnce,
+        Self::NothingLeft,
+    ];
+
+    /// Returns the promise as a sentence.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::Answered => "a prompt that was accepted is answered, once",
+            Self::Once => "no tool call runs twice",
+            Self::Dense => "the log of a session has no gap",
+            Self::Same => "a late reader reads what an early one read",
+            Self::Verdict => "a dead node is found",
+            Self::GoesOn => "a session goes on after its node died",
+            Self::NoFalseVerdict => "no node that works is given up",
+            Self::FrozenWritesNothing => "a node that was given up writes nothing",
+            Self::TeamEnds => "a team ends with its orchestrator's node",
+            Self::Drain => "a node that leaves hands its work over",
+            Self::NatsAway => "NATS may be away",
+            Self::NatsWiped => "NATS may lose its data",
+            Self::StoreAway => "the database may be away",
+            Self::DecidedOnce => "a wait is decided once",
+            Self::NothingLeft => "no process is left behind",
+        }
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Once => "once",
+            Self::Dense => "dense",
+            Self::Same => "same",
+            Self::Verdict => "verdict",
+            Self::GoesOn => "goes-on",
+            Self::NoFalseVerdict => "no-false-verdict",
+            Self::FrozenWritesNothing => "frozen-writes-nothing",
+            Self::TeamEnds => "team-ends",
+            Self::Drain => "drain",
+            Self::NatsAway => "nats-away",
+            Self::NatsWiped => "nats-wiped",
+            Self::StoreAway => "store-away",
+            Self::DecidedOnce => "decided-once",
+            Self::NothingLeft => "nothing-left",
+        }
+    }
+}
