@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use async_nats::{ConnectOptions, Request, RequestErrorKind, ServerAddr};
+use percent_encoding::percent_decode_str;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -38,7 +39,14 @@ impl Caller {
             .split(',')
             .map(str::parse)
             .collect::<Result<Vec<ServerAddr>, _>>()?;
-        let options = ConnectOptions::new()
+        let user = servers
+            .iter()
+            .find_map(|server| Some((plain(server.username()?), plain(server.password()?))));
+        let options = match user {
+            Some((user, password)) => ConnectOptions::with_user_and_password(user, password),
+            None => ConnectOptions::new(),
+        };
+        let options = options
             .name("planck prove")
             .connection_timeout(Duration::from_secs(5))
             .ping_interval(Duration::from_secs(1))
@@ -137,6 +145,11 @@ impl Caller {
             from = next;
         }
     }
+}
+
+/// Returns a part of an address without its escapes.
+fn plain(part: &str) -> String {
+    percent_decode_str(part).decode_utf8_lossy().into_owned()
 }
 
 /// Returns a field that is a text, or the empty text.

@@ -1,14 +1,22 @@
 //! A TCP proxy between nodes and a server, whose link can be stalled or cut.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::PathBuf};
 
 use anyhow::Result;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream, tcp},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split},
+    net::{TcpListener, TcpStream, UnixStream},
     sync::watch,
     task::JoinHandle,
 };
+
+/// Where a link leads.
+#[derive(Debug, Clone)]
+pub enum Server {
+    /// `HOST:PORT`
+    Tcp(String),
+    Unix(PathBuf),
+}
 
 /// The state of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +36,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Starts a proxy for the server at `HOST:PORT`.
-    pub async fn to(server: String) -> Result<Self> {
+    /// Starts a proxy for a server.
+    pub async fn to(server: Server) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
         let (state, seen) = watch::channel(LinkState::Up);
@@ -57,23 +65,23 @@ impl Drop for Link {
     }
 }
 
-async fn accept(listener: TcpListener, server: String, state: watch::Receiver<LinkState>) {
+async fn accept(listener: TcpListener, server: Server, state: watch::Receiver<LinkState>) {
     while let Ok((client, _)) = listener.accept().await {
         tokio::spawn(pass(client, server.clone(), state.clone()));
     }
 }
 
-async fn pass(client: TcpStream, server: String, state: watch::Receiver<LinkState>) {
+async fn pass(client: TcpStream, server: Server, state: watch::Receiver<LinkState>) {
     let mut cut = state.clone();
     let passing = async {
-        let server = TcpStream::connect(server).await?;
-        server.set_nodelay(true)?;
         client.set_nodelay(true)?;
-        let ((from_client, to_client), (from_server, to_server)) =
-            (client.into_split(), server.into_split());
-        tokio::select! {
-            done = copy(from_client, to_server, state.clone()) => done,
-            done = copy(from_server, to_client, state) => done,
+        match server {
+            Server::Tcp(address) => {
+                let server = TcpStream::connect(address).await?;
+                server.set_nodelay(true)?;
+                both_ways(client, server, state).await
+            }
+            Server::Unix(path) => both_ways(client, UnixStream::connect(path).await?, state).await,
         }
     };
     tokio::select! {
@@ -83,9 +91,21 @@ async fn pass(client: TcpStream, server: String, state: watch::Receiver<LinkStat
     }
 }
 
+async fn both_ways(
+    client: TcpStream,
+    server: impl AsyncRead + AsyncWrite,
+    state: watch::Receiver<LinkState>,
+) -> std::io::Result<()> {
+    let ((from_client, to_client), (from_server, to_server)) = (split(client), split(server));
+    tokio::select! {
+        done = copy(from_client, to_server, state.clone()) => done,
+        done = copy(from_server, to_client, state) => done,
+    }
+}
+
 async fn copy(
-    mut from: tcp::OwnedReadHalf,
-    mut to: tcp::OwnedWriteHalf,
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
     mut state: watch::Receiver<LinkState>,
 ) -> std::io::Result<()> {
     let mut bytes = vec![0; 16 * 1024];

@@ -9,7 +9,7 @@ use sqlx::{
 };
 use tokio::time::timeout;
 
-use crate::{preflight::Fact, without_secret};
+use crate::{link::Server, preflight::Fact, without_secret};
 
 /// How long a statement may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -17,8 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Schema {
     url: String,
     name: String,
-    /// `HOST:PORT`
-    address: String,
+    server: Server,
 }
 
 impl Schema {
@@ -28,7 +27,12 @@ impl Schema {
             .with_context(|| format!("{} is no address of Postgres", without_secret(url)))?;
         let schema = Self {
             name: prefix.replace('-', "_").to_lowercase(),
-            address: format!("{}:{}", options.get_host(), options.get_port()),
+            server: match options.get_socket() {
+                Some(folder) => {
+                    Server::Unix(folder.join(format!(".s.PGSQL.{}", options.get_port())))
+                }
+                None => Server::Tcp(format!("{}:{}", options.get_host(), options.get_port())),
+            },
             url: url.to_owned(),
         };
         let create = format!("CREATE SCHEMA {}", schema.name);
@@ -40,8 +44,8 @@ impl Schema {
         Ok(schema)
     }
 
-    pub fn address(&self) -> String {
-        self.address.clone()
+    pub fn server(&self) -> Server {
+        self.server.clone()
     }
 
     /// Returns the address for nodes that reach the server over a link and use only this schema.
@@ -55,13 +59,17 @@ impl Schema {
             .rsplit_once('@')
             .map_or(String::new(), |(user, _)| format!("{user}@"));
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        let query = if query.is_empty() {
-            String::new()
-        } else {
-            format!("{query}&")
-        };
+        let others = query.split('&').filter(|pair| {
+            let name = pair.split('=').next().unwrap_or_default();
+            !["", "host", "hostaddr", "port", "options"].contains(&name)
+        });
+        let others: String = others.map(|pair| format!("{pair}&")).collect();
+        let options = query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("options="));
+        let options = options.map_or(String::new(), |options| format!("{options}%20"));
         format!(
-            "{scheme}://{user}{link}/{path}?{query}options=-c%20search_path%3D{}",
+            "{scheme}://{user}{link}/{path}?{others}options={options}-c%20search_path%3D{}",
             self.name
         )
     }

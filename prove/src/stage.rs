@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     client::{Caller, text, without_secret},
-    link::Link,
+    link::{self, Link},
     processes::{Launch, Process},
     schema::Schema,
     timeline::Timeline,
@@ -95,7 +95,7 @@ impl Stage {
             None => (None, None),
             Some(url) => {
                 let schema = Schema::create(url, &prefix).await?;
-                let link = Link::to(schema.address()).await?;
+                let link = Link::to(schema.server()).await?;
                 (Some(schema), Some(link))
             }
         };
@@ -125,7 +125,7 @@ impl Stage {
     pub async fn add(&mut self) -> Result<()> {
         self.started += 1;
         let name = format!("prove-{}", self.started);
-        let link = Link::to(self.nats.address.clone()).await?;
+        let link = Link::to(link::Server::Tcp(self.nats.address.clone())).await?;
         let config = self.path(&format!("{name}.toml"));
         fs::write(&config, self.settings(&name, &link))?;
         let arguments = ["node", "--no-project", "--config"].map(OsString::from);
