@@ -222,13 +222,13 @@ async fn end_a_team(stage: &mut Stage) -> Result<FaultEvidence> {
     let session = load::start_session(&stage.caller, start).await?;
     let mark = format!("HELD=\"{}\"", stage.ledger().display());
     let until = Instant::now() + CALM;
-    while processes_with(&mark).len() < WORKERS {
+    while shells(&mark) < WORKERS {
         if Instant::now() > until {
             bail!("the team of session {session} does not begin its work within {CALM:?}");
         }
         sleep(LOOK * 4).await;
     }
-    let processes = processes_with(&mark).len();
+    let processes = shells(&mark);
     let victim = host_of(stage, &session).await?;
     stage.add().await?;
     let mut node = stage
@@ -257,6 +257,17 @@ async fn end_a_team(stage: &mut Stage) -> Result<FaultEvidence> {
         exit: None,
         team: Some(team),
     })
+}
+
+/// Returns how many shells have these words on their command line. What confines a tool has its command on
+/// its own command line, too.
+fn shells(words: &str) -> usize {
+    let lines = processes_with(words);
+    let is_shell = |line: &&String| {
+        let program = line.split(' ').next().unwrap_or_default();
+        program.ends_with("bash") || program.ends_with("/sh") || program == "sh"
+    };
+    lines.iter().filter(is_shell).count()
 }
 
 async fn is_closed(stage: &Stage, session: &str) -> bool {

@@ -170,8 +170,8 @@ impl Translator {
         Update::AgentMessageChunk(self.chunk(text))
     }
 
-    /// Returns the update of a compaction, if the event is about one and the client shows it. A node that
-    /// takes over in the middle of a compaction begins it again.
+    /// Returns the update of a compaction, if the event is about one and the client shows it. A compaction
+    /// may be reported to begin twice, as when another node takes over in the middle of it.
     fn compaction(&mut self, event: &TurnEvent) -> Option<Option<Update>> {
         let (status, summary, error) = if let TurnEvent::Compacting = event {
             (CompactionStatus::InProgress, None, None)
@@ -194,6 +194,9 @@ impl Translator {
             return None;
         };
         let goes_on = status == CompactionStatus::InProgress;
+        if goes_on && self.is_compacting {
+            return Some(None);
+        }
         if !std::mem::replace(&mut self.is_compacting, goes_on) {
             self.compactions += 1;
         }
@@ -516,7 +519,6 @@ mod tests {
         let completed = |id| with(update(id, "completed"), "summary", summary.clone());
         let failed = |id, why| with(update(id, "failed"), "error", json!(why));
         let expected = json!([
-            update("p-compaction-1", "in_progress"),
             update("p-compaction-1", "in_progress"),
             completed("p-compaction-1"),
             update("p-compaction-2", "in_progress"),
