@@ -18,6 +18,7 @@ mod attacks;
 mod cascade;
 mod cli;
 mod cluster;
+mod compare;
 mod deployment;
 mod files;
 mod flows;

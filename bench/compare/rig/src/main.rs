@@ -1,18 +1,15 @@
-//! Runs a workload of `planck-bench` with agents of the `rig` library. `planck-bench --peer
-//! target/release/planck-bench-rig` runs this program in turn with a node and the bare loop. All
-//! agents run on one thread, which suits rig best here. Nothing is saved or published.
+//! An agent of the library `rig`, as a contender of tools/compare. All agents run on one thread,
+//! which suits rig best here. Nothing is saved.
 
 use std::{
-    fs,
-    path::PathBuf,
-    time::{Duration, Instant},
+    env, fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
-use clap::Parser;
 use futures_util::{StreamExt as _, future::try_join_all};
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike as _;
 use rig::{
     Agent, AgentBuilder,
     agent::MultiTurnStreamItem,
@@ -21,37 +18,17 @@ use rig::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-/// How long a short workload is repeated at least while it is measured.
-const LEAST: Duration = Duration::from_millis(500);
 /// The maximum number of model requests of one turn.
-const MOST_REQUESTS: usize = 64;
+const MOST_REQUESTS: usize = 128;
 
-#[derive(Debug, Parser)]
-struct Arguments {
-    #[arg(long)]
-    workload: String,
-    #[arg(long)]
-    agents: usize,
-    /// The address of the scripted model
-    #[arg(long)]
-    model: String,
-    /// How many turns each agent has
-    #[arg(long)]
-    turns: usize,
-    /// Repeat the workload, first once to warm up, and then for at least half a second
-    #[arg(long)]
-    repeat: bool,
-    /// The file that the tool `read` reads
-    #[arg(long)]
-    file: PathBuf,
-}
-
-/// Reads lines of the file, as the tool `read` of Planck does.
+/// Reads lines of a file in this folder.
 struct Read(PathBuf);
 
 #[derive(Deserialize)]
 struct Lines {
+    path: String,
     offset: usize,
     limit: usize,
 }
@@ -76,106 +53,102 @@ impl Tool for Read {
     }
 
     async fn call(&self, _: &mut ToolContext, lines: Lines) -> std::io::Result<String> {
-        let text = fs::read_to_string(&self.0)?;
+        let text = fs::read_to_string(self.0.join(&lines.path))?;
         let lines: Vec<&str> = text.lines().skip(lines.offset).take(lines.limit).collect();
         Ok(lines.join("\n"))
     }
 }
 
-/// The durations of the agents' turns and the number of their tool calls. `planck-bench` refuses a
-/// number that is not the workload's.
-#[derive(Debug, Default)]
-struct Done {
-    times: Vec<Duration>,
-    calls: usize,
+/// Notes in the ledger of this folder that it begins, and later its effect.
+struct Book(PathBuf);
+
+#[derive(Deserialize)]
+struct Number {
+    number: String,
 }
 
-async fn turns(agent: &Agent, count: usize) -> Result<Done> {
-    let mut done = Done::default();
-    for _ in 0..count {
-        let began = Instant::now();
-        let runner = agent.prompt("Read the lines.").max_turns(MOST_REQUESTS);
-        let mut stream = runner.tool_concurrency(8).stream();
-        let mut has_ended = false;
-        while let Some(item) = stream.next().await {
-            match item? {
-                MultiTurnStreamItem::ToolResult { .. } => done.calls += 1,
-                MultiTurnStreamItem::FinalResponse(_) => has_ended = true,
-                _ => {}
-            }
-        }
-        if !has_ended {
-            bail!("a turn ended without an answer");
-        }
-        done.times.push(began.elapsed());
+impl Tool for Book {
+    const NAME: &'static str = "book";
+    type Args = Number;
+    type Output = String;
+    type Error = std::io::Error;
+
+    fn description(&self) -> String {
+        "Books a number.".into()
     }
-    Ok(done)
+
+    fn parameters(&self) -> Value {
+        json!({
+            "type": "object",
+            "properties": { "number": { "type": "string" } },
+            "required": ["number"],
+        })
+    }
+
+    async fn call(&self, _: &mut ToolContext, Number { number }: Number) -> std::io::Result<String> {
+        let seconds = env::var("COMPARE_HOLD").ok().and_then(|hold| hold.parse().ok());
+        let hold = Duration::from_secs_f64(seconds.unwrap_or(0.0));
+        for word in ["begin", "effect"] {
+            let mut ledger = fs::OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(self.0.join("ledger"))?;
+            writeln!(ledger, "{word} {number}")?;
+            tokio::time::sleep(hold).await;
+        }
+        Ok(format!("booked {number}"))
+    }
 }
 
-async fn wave(arguments: &Arguments) -> Result<Done> {
-    let agents = (0..arguments.agents).map(|_| {
-        let client = OpenAIConfig::new("none")
-            .with_base_url(&arguments.model)
-            .client();
-        AgentBuilder::new(client.chat("bench"))
-            .preamble("Be brief.")
-            .tool(Read(arguments.file.clone()))
-            .build()
-    });
-    let agents: Vec<Agent> = agents.collect();
-    let done = try_join_all(agents.iter().map(|agent| turns(agent, arguments.turns))).await?;
-    Ok(done.into_iter().fold(Done::default(), |mut all, one| {
-        all.times.extend(one.times);
-        all.calls += one.calls;
-        all
-    }))
+/// Runs a turn and returns the text of its last reply.
+async fn turn(agent: &Agent, prompt: &str) -> Result<String> {
+    let runner = agent.prompt(prompt).max_turns(MOST_REQUESTS);
+    let mut stream = runner.tool_concurrency(8).stream();
+    let mut answer = None;
+    while let Some(item) = stream.next().await {
+        if let MultiTurnStreamItem::FinalResponse(response) = item? {
+            answer = Some(response.output());
+        }
+    }
+    answer.context("a turn ended without an answer")
 }
 
-fn cpu() -> Result<Duration> {
-    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
-    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
-    Ok(Duration::from_micros(u64::try_from(micros)?))
+fn agent(model: &str, dir: &Path) -> Agent {
+    let client = OpenAIConfig::new("none").with_base_url(model).client();
+    AgentBuilder::new(client.chat("book"))
+        .preamble("Be brief.")
+        .tool(Read(dir.into()))
+        .tool(Book(dir.into()))
+        .build()
 }
 
-fn peak_kib() -> Result<u64> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let number = line.and_then(|line| line.split_whitespace().next());
-    Ok(number.context("no peak")?.parse()?)
+async fn cost(model: &str, dir: &Path, agents: usize, turns: usize) -> Result<()> {
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    loop {
+        println!("ready");
+        if lines.next_line().await?.is_none() {
+            return Ok(());
+        }
+        let agents: Vec<Agent> = (0..agents).map(|_| agent(model, dir)).collect();
+        for _ in 0..turns {
+            try_join_all(agents.iter().map(|agent| turn(agent, "Read the lines."))).await?;
+        }
+        println!("done");
+    }
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    let is_start = arguments.workload == "start";
-    if arguments.repeat {
-        wave(&arguments).await?;
+    let model = env::var("COMPARE_MODEL").context("COMPARE_MODEL")?;
+    let dir = PathBuf::from(env::var("COMPARE_DIR").context("COMPARE_DIR")?);
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["version"] => println!("version rig 0.44.0"),
+        ["cost", _, agents, turns] => cost(&model, &dir, agents.parse()?, turns.parse()?).await?,
+        ["prompt", text] => println!("answer {}", turn(&agent(&model, &dir), text).await?),
+        ["resume"] => println!("nothing rig keeps no state"),
+        other => bail!("{other:?} is not known"),
     }
-    let began = Instant::now();
-    let before = if is_start { Duration::ZERO } else { cpu()? };
-    let (mut done, mut waves) = (Done::default(), 0);
-    while waves == 0 || arguments.repeat && began.elapsed() < LEAST {
-        let one = wave(&arguments).await?;
-        done.times.extend(one.times);
-        done.calls += one.calls;
-        waves += 1;
-    }
-    let (wall, cpu) = (began.elapsed(), cpu()?.saturating_sub(before));
-    done.times.sort();
-    let quantile = |share: f64| {
-        let at = (done.times.len() as f64 * share).ceil() as usize;
-        let time = done.times.get(at.saturating_sub(1));
-        time.map_or(0.0, |time| time.as_secs_f64() * 1e3)
-    };
-    let line = json!({
-        "waves": waves,
-        "calls": done.calls,
-        "wall_s": wall.as_secs_f64(),
-        "cpu_s": cpu.as_secs_f64(),
-        "p50_ms": quantile(0.5),
-        "p99_ms": quantile(0.99),
-        "peak_kib": peak_kib()?,
-    });
-    println!("{line}");
     Ok(())
 }
