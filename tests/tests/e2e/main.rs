@@ -18,7 +18,6 @@ mod attacks;
 mod cascade;
 mod cli;
 mod cluster;
-mod compare;
 mod deployment;
 mod files;
 mod flows;
