@@ -11,7 +11,7 @@ endif
 
 BENCH_CALL = repeat '{"text":"a","times":3}'
 
-.PHONY: demo test test-all lint bench regress chaos fuzz judges chart try docs tools
+.PHONY: demo test test-all lint bench compare regress chaos fuzz judges chart try docs tools
 
 # The build is the one of the tests, so `make test` does not repeat it.
 demo:
@@ -38,6 +38,12 @@ bench: tools
 	PATH="$(CURDIR)/.tools/bin:$$PATH" target/dist/planck-bench sidecar text-rust $(BENCH_CALL) --instances 3 -- target/dist/examples/text-rust
 	PATH="$(CURDIR)/.tools/bin:$$PATH" PYTHONPATH=.tools/python:sidecar-sdk/python target/dist/planck-bench \
 		sidecar text-python $(BENCH_CALL) --instances 3 -- python3 examples/sidecars/python/text.py
+
+# Compares Planck with other runtimes on this machine: what turns cost, and what a kill loses or doubles. It fetches and builds them,
+# which takes minutes. `make compare WITH=--write` also writes docs/comparison.md.
+compare:
+	@python3 tools/install demo
+	./tools/compare $(WITH)
 
 # Compares the CPU time per turn with that of an earlier commit: `make regress BASE=main~5`. Both are built, which takes minutes.
 regress:

@@ -12,31 +12,59 @@ use super::{
     workload::{ModelAnswer, Workload, call},
 };
 
-/// Runs the turns of all agents concurrently on a single thread, with one future for each agent. A
-/// short workload runs once before it is measured, so that its connections are open, and is then
-/// repeated for at least [`LEAST`].
-pub async fn run(workload: Workload, agents: usize, base: &str) -> Result<Waves> {
-    let (base, answers, turns) = (base.to_owned(), workload.answers(), workload.turns());
-    let work = move || {
+/// A bare loop on a single thread, whose connections stay open between its waves.
+pub struct BareLoop {
+    runtime: tokio::runtime::Runtime,
+    client: reqwest::Client,
+    base: String,
+    answers: Vec<ModelAnswer>,
+    turns: usize,
+}
+
+impl BareLoop {
+    /// Must not be called on a thread that drives a runtime.
+    pub fn new(workload: Workload, base: &str) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         let client = planck_providers::client(&planck_providers::ClientOptions::default())?;
-        runtime.block_on(async {
-            let wave = || try_join_all((0..agents).map(|_| agent(&client, &base, &answers, turns)));
-            let mut waves = Waves::default();
-            if workload.is_short() {
-                wave().await?;
-            }
-            let span = Span::of(workload, None);
-            loop {
-                waves.add(wave().await?.into_iter().flatten());
-                waves.turns = span.end();
-                if !workload.is_short() || waves.turns.wall >= LEAST {
-                    return Ok(waves);
-                }
-            }
+        Ok(Self {
+            runtime,
+            client,
+            base: base.to_owned(),
+            answers: workload.answers(),
+            turns: workload.turns(),
         })
+    }
+
+    /// Runs the turns of all agents concurrently, with one future for each agent. Returns how long
+    /// each turn took.
+    pub fn wave(&self, agents: usize) -> Result<Vec<Duration>> {
+        let agents =
+            (0..agents).map(|_| agent(&self.client, &self.base, &self.answers, self.turns));
+        let times = self.runtime.block_on(try_join_all(agents))?;
+        Ok(times.into_iter().flatten().collect())
+    }
+}
+
+/// Runs the workload. A short one runs once before it is measured, so that its connections are
+/// open, and is then repeated for at least [`LEAST`].
+pub async fn run(workload: Workload, agents: usize, base: &str) -> Result<Waves> {
+    let base = base.to_owned();
+    let work = move || {
+        let bare = BareLoop::new(workload, &base)?;
+        let mut waves = Waves::default();
+        if workload.is_short() {
+            bare.wave(agents)?;
+        }
+        let span = Span::of(workload, None);
+        loop {
+            waves.add(bare.wave(agents)?);
+            waves.turns = span.end();
+            if !workload.is_short() || waves.turns.wall >= LEAST {
+                return Ok(waves);
+            }
+        }
     };
     tokio::task::spawn_blocking(work)
         .await

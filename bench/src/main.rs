@@ -7,13 +7,13 @@ mod acp;
 mod allocator;
 mod bare;
 mod calls;
+mod contend;
 mod mcp;
 mod measure;
 mod model;
 mod nats;
 mod once;
 mod part;
-mod peer;
 mod report;
 mod sidecar;
 mod watched;
@@ -21,7 +21,6 @@ mod workload;
 
 use std::{
     io::{self, Write as _},
-    path::PathBuf,
     process::ExitCode,
 };
 
@@ -29,6 +28,7 @@ use clap::{Parser, Subcommand};
 
 use self::{
     acp::AcpBench,
+    contend::Contend,
     mcp::{EchoServer, McpBench, NatsEcho},
     measure::{Contender, load},
     model::ModelServer,
@@ -68,9 +68,6 @@ struct BenchArgs {
     /// Also measure a plain HTTP client that makes the same requests without a node, before and after each repetition
     #[arg(long)]
     bare: bool,
-    /// Run this program too, for comparison; `bench/rig` builds one
-    #[arg(long, value_name = "PROGRAM")]
-    peer: Option<PathBuf>,
 }
 
 /// Other measurements, and the processes of a benchmark, which people never start.
@@ -91,6 +88,9 @@ enum BenchRole {
     /// One repetition
     #[command(hide = true)]
     Once(Once),
+    /// A contender of `tools/compare`
+    #[command(hide = true)]
+    Contend(Contend),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -128,6 +128,7 @@ impl BenchArgs {
             Some(BenchRole::NatsEcho(echo)) => Box::pin(echo.perform()).await,
             Some(BenchRole::Model(serve)) => serve.perform().await,
             Some(BenchRole::Once(once)) => Box::pin(once.perform()).await,
+            Some(BenchRole::Contend(contend)) => Box::pin(contend.perform()).await,
             None => self.measure().await,
         }
     }
@@ -156,16 +157,12 @@ impl BenchArgs {
     }
 
     /// Runs the repetitions of a workload. With `--bare`, the bare loop runs before the first one
-    /// and after each, and with `--peer` the peer runs after each, unless only a node can do the
-    /// work.
+    /// and after each, unless only a node can do the work.
     async fn repetitions(&self, once: &Once, report: &mut BenchReport) -> anyhow::Result<()> {
-        let has_others = once.workload.has_bare();
-        let bare = (self.bare && has_others).then_some(Contender::Bare);
-        let peer = self.peer.as_ref().filter(|_| has_others);
+        let bare = (self.bare && once.workload.has_bare()).then_some(Contender::Bare);
         let mut contenders: Vec<Contender> = bare.into_iter().collect();
         for _ in 0..self.repeat {
             contenders.push(Contender::Node);
-            contenders.extend(peer.map(|_| Contender::Peer));
             contenders.extend(bare);
         }
         for contender in contenders {
@@ -174,10 +171,7 @@ impl BenchArgs {
                 contender,
                 ..once.clone()
             };
-            let line = match peer {
-                Some(program) if contender == Contender::Peer => peer::run(program, &once).await?,
-                Some(_) | None => once.run_apart().await?,
-            };
+            let line = once.run_apart().await?;
             say(&(serde_json::to_string(&line)? + "\n"))?;
             report.add(line, load);
         }

@@ -50,8 +50,6 @@ pub enum Contender {
     Node,
     /// The bare loop, which only sends the HTTP requests
     Bare,
-    /// A program of another library
-    Peer,
 }
 
 impl Contender {
@@ -59,7 +57,6 @@ impl Contender {
         match self {
             Self::Node => "node",
             Self::Bare => "bare",
-            Self::Peer => "peer",
         }
     }
 }

@@ -16,7 +16,6 @@ use planck_common::{
     command::{InputMode, Prompt, Start},
     spec::{Member, SessionLimits},
 };
-use tempfile::TempDir;
 
 use super::{
     bare,
@@ -109,7 +108,6 @@ impl Once {
         match self.contender {
             Contender::Node => Box::pin(self.node()).await,
             Contender::Bare => self.bare().await,
-            Contender::Peer => bail!("a peer is a program of its own"),
         }
     }
 
@@ -122,7 +120,8 @@ impl Once {
         let process = Span::of(self.workload, self.nats_pid);
         let folder = tempfile::tempdir()?;
         std::fs::write(folder.path().join(FILE), lines())?;
-        let mut world = BenchNode::open(&self.config(&folder)).await?;
+        let mut world =
+            BenchNode::open(&config(&self.model, self.server.as_deref(), folder.path())).await?;
         let empty = memory_kib(HELD);
         let mut waves = Waves::default();
         if self.workload.is_short() {
@@ -198,32 +197,30 @@ impl Once {
             idle: None,
         }
     }
+}
 
-    fn config(&self, folder: &TempDir) -> Config {
-        let mut config = Config::default();
-        config.nats.url = self.server.as_deref().map(ConfiguredUrl::new);
-        config.store.url = ConfiguredUrl::new(format!(
-            "sqlite:{}",
-            folder.path().join("sessions").display()
-        ));
-        config.models.default = Some("scripted:bench".into());
-        config.limits.session.max_agents = u32::MAX;
-        let scripted = config.providers.entry("scripted");
-        (scripted.base_url, scripted.max_concurrent) =
-            (Some(ConfiguredUrl::new(&self.model)), 1_024);
-        let roomy = ModelEntry {
-            provider: Some("scripted".into()),
-            context_window: Some(1 << 30),
-            ..ModelEntry::default()
-        };
-        config.models.entries.0.insert("bench".into(), roomy);
-        config
-    }
+/// Returns the configuration of a node that keeps its sessions below a folder.
+pub(super) fn config(model: &str, server: Option<&str>, folder: &Path) -> Config {
+    let mut config = Config::default();
+    config.nats.url = server.map(ConfiguredUrl::new);
+    let sessions = folder.join("sessions");
+    config.store.url = ConfiguredUrl::new(format!("sqlite:{}", sessions.display()));
+    config.models.default = Some("scripted:bench".into());
+    config.limits.session.max_agents = u32::MAX;
+    let scripted = config.providers.entry("scripted");
+    (scripted.base_url, scripted.max_concurrent) = (Some(ConfiguredUrl::new(model)), 1_024);
+    let roomy = ModelEntry {
+        provider: Some("scripted".into()),
+        context_window: Some(1 << 30),
+        ..ModelEntry::default()
+    };
+    config.models.entries.0.insert("bench".into(), roomy);
+    config
 }
 
 /// A node in this process, with the agents of the workload.
-struct BenchNode {
-    node: RunningNode,
+pub(super) struct BenchNode {
+    pub(super) node: RunningNode,
     bus: Arc<WatchedBus>,
     client: Client,
     agents: Vec<AgentId>,
@@ -231,7 +228,7 @@ struct BenchNode {
 }
 
 impl BenchNode {
-    async fn open(config: &Config) -> Result<Self> {
+    pub(super) async fn open(config: &Config) -> Result<Self> {
         let inner: Arc<dyn Bus> = match node::nats_options(config)? {
             Some(options) => Arc::new(NatsBus::connect(options).await?),
             None => Arc::new(MemoryBus::new(Arc::new(MemoryHub::default()))),
@@ -249,7 +246,7 @@ impl BenchNode {
     }
 
     /// Starts new sessions with new agents.
-    async fn start_agents(&mut self, size: WorkloadSize, dir: &Path) -> Result<()> {
+    pub(super) async fn start_agents(&mut self, size: WorkloadSize, dir: &Path) -> Result<()> {
         self.agents.clear();
         let WorkloadSize { agents, sessions } = size;
         for session in 0..sessions {
@@ -303,7 +300,7 @@ impl BenchNode {
     }
 
     /// Closes all sessions. Returns how long each close took.
-    async fn close_sessions(&mut self) -> Result<Vec<Duration>> {
+    pub(super) async fn close_sessions(&mut self) -> Result<Vec<Duration>> {
         let mut times = Vec::with_capacity(self.sessions.len());
         for session in self.sessions.drain(..) {
             let began = Instant::now();
@@ -314,7 +311,7 @@ impl BenchNode {
     }
 
     /// Prompts all agents concurrently. Returns how long each turn took.
-    async fn turn(&self) -> Result<Vec<Duration>> {
+    pub(super) async fn turn(&self) -> Result<Vec<Duration>> {
         let prompted: HashMap<AgentId, Instant> = stream::iter(&self.agents)
             .map(|agent| self.ask(agent))
             .buffer_unordered(ASKED_AT_ONCE)

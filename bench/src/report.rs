@@ -119,20 +119,6 @@ impl BenchReport {
             median(|line| line.p99_ms),
             median(|line| line.peak_kib as f64) / 1024.0,
         ));
-        let peer =
-            Spread::of(self.values(workload, Contender::Peer, |line| each(line, line.cpu_s)));
-        if peer.is_some() {
-            warn(&format!(
-                "{:<15} {:<10} {:>20} {:>20} {:>20} {:>6} {:>6}",
-                "  the peer",
-                "",
-                Spread::shown(peer),
-                "",
-                "",
-                ratio(peer),
-                ""
-            ));
-        }
         if let Some(idle) = first.idle {
             let of = |kib: u64| kib as f64 / 1024.0 * 1_000.0 / idle.agents as f64;
             warn(&format!(

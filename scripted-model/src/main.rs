@@ -1,12 +1,13 @@
-//! `scripted-model SCRIPT.json [[HOST:]PORT]`: serves a script until it is interrupted.
+//! `scripted-model [--log FILE] SCRIPT.json [[HOST:]PORT]`: serves a script until it is interrupted.
 
-use std::{io, process::ExitCode};
+use std::{fs::OpenOptions, io, process::ExitCode};
 
 use planck_scripted_model::{Script, Server};
 use tokio::net::TcpListener;
 
-const USAGE: &str = "usage: scripted-model SCRIPT.json [[HOST:]PORT]
+const USAGE: &str = "usage: scripted-model [--log FILE] SCRIPT.json [[HOST:]PORT]
 
+With --log it appends a line of JSON to FILE for each request, for each end of a stream and for each refusal.
 It listens on 127.0.0.1 unless HOST says otherwise, and on a free port unless PORT does.
 
 It serves
@@ -28,7 +29,11 @@ scripted-model/README.md has every field.";
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (path, place) = match arguments.as_slice() {
+    let (log, arguments) = match arguments.as_slice() {
+        [flag, log, rest @ ..] if flag == "--log" => (Some(log.as_str()), rest),
+        all => (None, all),
+    };
+    let (path, place) = match arguments {
         [help] if help == "--help" || help == "-h" => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
@@ -37,13 +42,13 @@ async fn main() -> ExitCode {
         [path, place] => (path, place.as_str()),
         _ => return complain(USAGE, 2),
     };
-    match serve(path, place).await {
+    match serve(path, place, log).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(&error.to_string(), 1),
     }
 }
 
-async fn serve(path: &str, place: &str) -> io::Result<()> {
+async fn serve(path: &str, place: &str, log: Option<&str>) -> io::Result<()> {
     let named = |error: &dyn std::fmt::Display| {
         io::Error::other(format!("cannot read script {path}: {error}"))
     };
@@ -57,7 +62,15 @@ async fn serve(path: &str, place: &str) -> io::Result<()> {
     let listener = TcpListener::bind(&address)
         .await
         .map_err(|error| io::Error::other(format!("cannot listen on {address}: {error}")))?;
-    let server = Server::serve(listener, script)?;
+    let server = match log {
+        Some(log) => {
+            let file = OpenOptions::new().create(true).append(true).open(log);
+            let file =
+                file.map_err(|error| io::Error::other(format!("cannot write {log}: {error}")))?;
+            Server::serve_with_log(listener, script, file)?
+        }
+        None => Server::serve(listener, script)?,
+    };
     println!("{}", server.url());
     tokio::signal::ctrl_c().await?;
     for violation in server.violations() {

@@ -2,6 +2,7 @@
 //! of the requests. A request is read and checked, recorded, and answered.
 
 use std::{
+    fs::File,
     io,
     net::SocketAddr,
     sync::{Arc, PoisonError, RwLock, atomic::Ordering},
@@ -59,18 +60,25 @@ impl Server {
     /// program that starts no other server does not contain the code of the other formats.
     pub async fn start_chat_completions(script: Script) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        Self::serve_wires(listener, script, wire::CHAT_COMPLETIONS)
+        Self::serve_wires(listener, script, wire::CHAT_COMPLETIONS, None)
     }
 
     /// Serves a script on a bound listener, in all formats.
     pub fn serve(listener: TcpListener, script: Script) -> io::Result<Self> {
-        Self::serve_wires(listener, script, wire::ALL)
+        Self::serve_wires(listener, script, wire::ALL, None)
+    }
+
+    /// Serves a script in all formats, and writes each request, each end of a stream and each
+    /// refusal to a file, a line of JSON each.
+    pub fn serve_with_log(listener: TcpListener, script: Script, log: File) -> io::Result<Self> {
+        Self::serve_wires(listener, script, wire::ALL, Some(log))
     }
 
     fn serve_wires(
         listener: TcpListener,
         script: Script,
         wires: &'static [&'static Wire],
+        log: Option<File>,
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let stop = CancellationToken::new();
@@ -78,7 +86,7 @@ impl Server {
         let shared = Arc::new(ServerState {
             wires,
             playbook,
-            recorder: Recorder::default(),
+            recorder: Recorder::with_log(log),
             stop: stop.clone(),
         });
         let router = Router::new().fallback(handle).with_state(shared.clone());
@@ -361,7 +369,7 @@ async fn answer(
         pace,
         split: reply.split.map(fastrand::Rng::with_seed),
         stop: shared.stop.clone(),
-        open: Box::new(OpenRequest::new(shared)),
+        open: Box::new(OpenRequest::new(shared, serial)),
     };
     let id = HeaderValue::from(serial);
     let kind = HeaderValue::from_static(wire.content_type);
@@ -477,17 +485,17 @@ fn with(
 }
 
 /// A guard that counts a stream as open until it is dropped.
-struct OpenRequest(Arc<ServerState>);
+struct OpenRequest(Arc<ServerState>, u64);
 
 impl OpenRequest {
-    fn new(shared: &Arc<ServerState>) -> Self {
+    fn new(shared: &Arc<ServerState>, serial: u64) -> Self {
         shared.recorder.begin_stream();
-        Self(shared.clone())
+        Self(shared.clone(), serial)
     }
 }
 
 impl Drop for OpenRequest {
     fn drop(&mut self) {
-        self.0.recorder.end_stream();
+        self.0.recorder.end_stream(self.1);
     }
 }

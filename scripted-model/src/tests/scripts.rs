@@ -1,4 +1,7 @@
+use std::{fs::File, io::Read as _, os::fd::OwnedFd};
+
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 
 use super::{events, http::post};
 use crate::{Reply, Script, Server, When};
@@ -118,4 +121,29 @@ async fn requests_are_kept_up_to_a_bound() {
         ),
         (3, 3, 1)
     );
+}
+
+#[tokio::test]
+async fn log_has_each_request_each_end_and_each_refusal() {
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let file = File::from(OwnedFd::from(writer));
+    let script = Script::new().without_auth();
+    let server = Server::serve_with_log(listener, script, file).unwrap();
+    let long = "x".repeat(300);
+    post(&server, PATH, &[], &asking(user(&long))).await;
+    post(&server, PATH, &[], &json!({"model": "m", "stream": true})).await;
+    server.stop().await.unwrap();
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 4, "{text}");
+    assert_eq!(lines[0]["messages"], json!([{"user": "x".repeat(200)}]));
+    assert_eq!(lines[1]["end"], lines[0]["request"]);
+    assert!(lines[0]["at"].as_f64() <= lines[1]["at"].as_f64(), "{text}");
+    assert_eq!(lines[2]["messages"], Value::Null);
+    assert_eq!(lines[3]["refused"], lines[2]["request"]);
 }
