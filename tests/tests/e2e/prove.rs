@@ -46,7 +46,7 @@ fn prove(folder: &Path, arguments: &[&str]) -> Result<Command> {
 async fn proven(folder: &Path, arguments: &[&str]) -> Result<(Option<i32>, Value)> {
     let ran = timeout(PATIENCE, prove(folder, arguments)?.output()).await??;
     let errors = String::from_utf8_lossy(&ran.stderr);
-    let report = serde_json::from_slice(&ran.stdout);
+    let report = serde_json::from_slice::<Value>(&ran.stdout);
     let report = report.with_context(|| format!("{:?}: {errors}", ran.status))?;
     assert_eq!(report["planted"]["missed"], serde_json::json!([]));
     nothing_is_left(folder).await?;
