@@ -73,8 +73,13 @@ pub enum FaultKind {
     Kill,
     /// SIGSTOP to that node, and SIGCONT after another node has gone on.
     Freeze,
-    /// The node's link to NATS is stalled until another node has gone on.
+    /// SIGSTOP to that node for less time than a suspicion takes. It must not be given up.
+    Hiccup,
+    /// The node's link to NATS is stalled until another node has gone on, as with a pulled cable.
     Cut,
+    /// The node's connections to NATS are closed, and new ones too, as by a firewall, until another node
+    /// has gone on.
+    Sever,
     /// SIGTERM to that node, which hands its agents over.
     Drain,
     /// SIGKILL to the node of the orchestrator of a team that has to end with it.
@@ -88,10 +93,12 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Kill,
         Self::Freeze,
+        Self::Hiccup,
         Self::Cut,
+        Self::Sever,
         Self::Drain,
         Self::Team,
         Self::NatsAway,
@@ -103,7 +110,9 @@ impl FaultKind {
         match self {
             Self::Kill => "kill",
             Self::Freeze => "freeze",
+            Self::Hiccup => "hiccup",
             Self::Cut => "cut",
+            Self::Sever => "sever",
             Self::Drain => "drain",
             Self::Team => "team",
             Self::NatsAway => "nats-away",
@@ -119,7 +128,10 @@ impl FaultKind {
 
     /// Returns whether the cluster must declare the node of this fault dead.
     pub const fn is_death(self) -> bool {
-        matches!(self, Self::Kill | Self::Freeze | Self::Cut | Self::Team)
+        matches!(
+            self,
+            Self::Kill | Self::Freeze | Self::Cut | Self::Sever | Self::Team
+        )
     }
 }
 

@@ -31,11 +31,12 @@ pub async fn inflict(
     load: &Load,
 ) -> Result<FaultEvidence> {
     match kind {
-        FaultKind::Kill | FaultKind::Freeze | FaultKind::Cut | FaultKind::Drain => {
-            let session = load.sessions.get(number % load.sessions.len().max(1));
-            let session = session.context("there is no session")?.clone();
-            end_a_node(kind, stage, session).await
-        }
+        FaultKind::Kill
+        | FaultKind::Freeze
+        | FaultKind::Cut
+        | FaultKind::Sever
+        | FaultKind::Drain => end_a_node(kind, stage, session_of(load, number)?).await,
+        FaultKind::Hiccup => hiccup(lasts, stage, session_of(load, number)?).await,
         FaultKind::Team => end_a_team(stage).await,
         FaultKind::NatsAway | FaultKind::NatsWiped => {
             match &mut stage.nats.own {
@@ -59,6 +60,32 @@ pub async fn inflict(
             after_outage(kind, lasts, stage, load).await
         }
     }
+}
+
+fn session_of(load: &Load, number: usize) -> Result<String> {
+    let session = load.sessions.get(number % load.sessions.len().max(1));
+    session.cloned().context("there is no session")
+}
+
+/// Stops the node of a session for a moment.
+async fn hiccup(lasts: Duration, stage: &Stage, session: String) -> Result<FaultEvidence> {
+    let victim = host_of(stage, &session).await?;
+    let mut nodes = stage.nodes.iter();
+    let node = nodes.find(|node| node.id == victim);
+    let node = node.context("the victim is no node of ours")?;
+    node.process.freeze().await?;
+    sleep(lasts).await;
+    node.process.signal(Signal::SIGCONT)?;
+    Ok(FaultEvidence {
+        kind: FaultKind::Hiccup,
+        node: Some(victim),
+        session: Some(session),
+        lasted: Some(lasts),
+        verdict: None,
+        went_on: None,
+        exit: None,
+        team: None,
+    })
 }
 
 async fn away(links: impl Iterator<Item = &crate::link::Link> + Clone, lasts: Duration) {
@@ -126,7 +153,9 @@ async fn end_a_node(kind: FaultKind, stage: &mut Stage, session: String) -> Resu
         FaultKind::Kill => node.process.kill().await?,
         FaultKind::Freeze => node.process.freeze().await?,
         FaultKind::Drain => node.process.signal(Signal::SIGTERM)?,
+        FaultKind::Sever => node.link.set(LinkState::Cut),
         FaultKind::Cut
+        | FaultKind::Hiccup
         | FaultKind::Team
         | FaultKind::NatsAway
         | FaultKind::NatsWiped

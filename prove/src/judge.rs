@@ -417,7 +417,7 @@ fn no_false_verdict(evidence: &Evidence) -> Checked<Kept> {
 
 fn frozen(evidence: &Evidence) -> Checked<Kept> {
     let woken: Vec<&FaultEvidence> = deaths(evidence)
-        .filter(|fault| matches!(fault.kind, FaultKind::Freeze | FaultKind::Cut))
+        .filter(|fault| fault.team.is_none() && fault.kind != FaultKind::Kill)
         .collect();
     for fault in &woken {
         let node = fault.node.as_deref().unwrap_or_default();

@@ -215,10 +215,11 @@ impl Proof {
             FaultKind::NatsAway if self.lasts >= LONG && random.u8(..4) == 0 => 60_000,
             FaultKind::NatsAway => random.u64(5_000..6_000),
             FaultKind::StoreAway => random.u64(1_000..4_000),
-            FaultKind::NatsWiped => random.u64(100..1_000),
+            FaultKind::NatsWiped | FaultKind::Hiccup => random.u64(100..1_000),
             FaultKind::Kill
             | FaultKind::Freeze
             | FaultKind::Cut
+            | FaultKind::Sever
             | FaultKind::Drain
             | FaultKind::Team => 0,
         };
@@ -277,7 +278,9 @@ const fn recovery(kind: FaultKind) -> Duration {
         FaultKind::NatsWiped => Duration::from_secs(17),
         FaultKind::Kill
         | FaultKind::Freeze
+        | FaultKind::Hiccup
         | FaultKind::Cut
+        | FaultKind::Sever
         | FaultKind::Drain
         | FaultKind::Team
         | FaultKind::StoreAway => Duration::ZERO,

@@ -56,6 +56,7 @@ pub fn told(fault: &FaultEvidence) -> String {
     let lasted = seconds(fault.lasted).map(|time| format!(" for {time}"));
     let went_on = match seconds(fault.went_on) {
         None if fault.team.is_some() => "the team has ended".to_owned(),
+        None if fault.kind == FaultKind::Hiccup => "the node goes on".to_owned(),
         Some(time) => format!("went on after {time}"),
         None => "did not go on".to_owned(),
     };

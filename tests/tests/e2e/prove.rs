@@ -96,7 +96,7 @@ fn in_state<'a>(report: &'a Value, wanted: &str) -> Vec<&'a str> {
 #[tokio::test(flavor = "multi_thread")]
 async fn promises_are_kept_and_what_was_left_out_is_not_called_kept() -> Result<()> {
     let folder = TempDir::new()?;
-    let arguments = ["--for", "1s", "--only", "kill,freeze"];
+    let arguments = ["--for", "1s", "--only", "kill,hiccup,freeze"];
     let (code, report) = proven(folder.path(), &arguments).await?;
     let untested = ["team-ends", "drain", "nats-away", "nats-wiped"];
     assert_eq!(in_state(&report, "not tested"), untested, "{report:#}");
