@@ -64,8 +64,10 @@ impl Translator {
     /// Returns the updates of an event. The end of the work has none, and [`end`] translates it. Waits
     /// have none, because the client is asked about them.
     pub fn take(&mut self, event: &TurnEvent) -> Vec<Update> {
-        if let Some(compaction) = self.compaction(event) {
-            return compaction.into_iter().collect();
+        if self.can.show_compactions
+            && let Some(compaction) = self.compaction(event)
+        {
+            return vec![compaction];
         }
         match event {
             TurnEvent::StepStarted => self.begin(),
@@ -170,43 +172,40 @@ impl Translator {
         Update::AgentMessageChunk(self.chunk(text))
     }
 
-    /// Returns the update of a compaction, if the event is about one and the client shows it. A compaction
-    /// may be reported to begin twice, as when another node takes over in the middle of it.
-    fn compaction(&mut self, event: &TurnEvent) -> Option<Option<Update>> {
+    /// Returns the update of a compaction, if the event begins or ends one. A compaction may be reported to
+    /// begin twice, as when another node takes over in the middle of it.
+    fn compaction(&mut self, event: &TurnEvent) -> Option<Update> {
+        let was_compacting = self.is_compacting;
         let (status, summary, error) = if let TurnEvent::Compacting = event {
             (CompactionStatus::InProgress, None, None)
         } else if let TurnEvent::Compacted { summary } = event {
             (CompactionStatus::Completed, Some(summary), None)
         } else if let TurnEvent::Warning { code, message } = event
             && code == "not_compacted"
-            && self.can.show_compactions
         {
             (CompactionStatus::Failed, None, Some(message))
         } else if let TurnEvent::Failed { reason, .. } = event
-            && self.is_compacting
+            && was_compacting
         {
             (CompactionStatus::Failed, None, Some(reason))
         } else if let TurnEvent::Ended { .. } = event
-            && self.is_compacting
+            && was_compacting
         {
             (CompactionStatus::Cancelled, None, None)
         } else {
             return None;
         };
-        let goes_on = status == CompactionStatus::InProgress;
-        if goes_on && self.is_compacting {
-            return Some(None);
+        self.is_compacting = status == CompactionStatus::InProgress;
+        if was_compacting && self.is_compacting {
+            return None;
         }
-        if !std::mem::replace(&mut self.is_compacting, goes_on) {
-            self.compactions += 1;
-        }
-        let update = Update::Compaction(Compaction {
+        self.compactions += usize::from(!was_compacting);
+        Some(Update::Compaction(Compaction {
             compaction_id: format!("{}-compaction-{}", self.prefix, self.compactions),
             status,
             summary: summary.map(|text| [Content::Text { text: text.clone() }]),
             error: error.map(|text| clean(text).into_owned()),
-        });
-        Some(self.can.show_compactions.then_some(update))
+        }))
     }
 
     fn changed(&self, id: &CallId, status: ToolStatus, text: Option<&str>) -> Update {

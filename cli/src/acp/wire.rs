@@ -340,7 +340,7 @@ pub enum Update {
     Compaction(Compaction),
 }
 
-/// What has become of a compaction of the context.
+/// The state of a compaction of the context.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Compaction {
