@@ -3,7 +3,7 @@
 //! that hosts the session. At the end it prints the results.
 
 mod cluster;
-pub mod processes;
+mod processes;
 mod report;
 mod sidecar;
 
@@ -20,6 +20,7 @@ use planck_common::{
     subject::Topic,
 };
 use planck_host::terminal::Drawing;
+pub use processes::find_nats_server;
 use report::Report;
 use tokio::{
     signal::unix::{SignalKind, signal},

@@ -8,14 +8,14 @@ use clap::Args;
 use planck_common::quantity::Period;
 use planck_host::terminal::Drawing;
 use planck_prove::{
-    FactState, FaultKind, Place, PlayedFault, Proof, Report, UnfitPlace, Verdict, without_secret,
+    FactState, FaultKind, Place, Proof, Report, UnfitPlace, Verdict, without_secret,
 };
 use planck_toolbox::reap;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     args::GlobalArgs,
-    demo::processes::find_nats_server,
+    demo::find_nats_server,
     exit::Exit,
     output::{Format, Output, draw, json, say, warn},
     render::{Style, style::Paint},
@@ -119,7 +119,7 @@ impl ProveArgs {
             seed,
             lasts: self.lasts.0,
             only: self.only.clone(),
-            played: self.play_double.then_some(PlayedFault::Double),
+            doubles_runs: self.play_double,
             folder: folder.unwrap_or_else(|| format!("prove-{seed}").into()),
         })
     }

@@ -162,6 +162,14 @@ pub fn data<'a>(event: &'a Value, name: &str) -> &'a str {
     event.get("data").map_or("", |data| text(data, name))
 }
 
+/// Returns the ids of the inputs whose turn ends with an event.
+pub fn inputs_that_end(event: &Value) -> impl Iterator<Item = &str> {
+    let is_end = matches!(text(event, "type"), "turn_end" | "error");
+    let inputs = event.pointer("/data/inputs").and_then(Value::as_array);
+    let inputs = inputs.filter(|_| is_end).into_iter().flatten();
+    inputs.filter_map(Value::as_str)
+}
+
 /// Returns the number of an event in the log, or `None` for a live event.
 pub fn seq(event: &Value) -> Option<u64> {
     event.get("seq").and_then(Value::as_u64)

@@ -1,11 +1,11 @@
-//! What is gathered during a proof. The judge reads nothing else.
+//! The evidence that a proof gathers. The judge reads nothing else.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// What is known about a run when it is over.
+/// The evidence of a whole run.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
     pub sessions: Vec<SessionEvidence>,
@@ -24,13 +24,14 @@ pub struct Evidence {
     pub stall: Duration,
 }
 
-/// The log of a session, and what a client saw that was attached from the beginning.
+/// The log of a session, and what a client printed that was attached from the beginning. A copy shares the
+/// events.
 #[derive(Debug, Clone)]
 pub struct SessionEvidence {
     pub id: String,
-    pub log: Vec<Value>,
-    /// The durable events in the order in which the client printed them.
-    pub early: Vec<Value>,
+    pub log: Arc<Vec<Value>>,
+    /// The durable events in the order in which the client printed them, if one was attached.
+    pub early: Option<Arc<Vec<Value>>>,
 }
 
 #[derive(Debug, Clone)]
@@ -58,8 +59,24 @@ pub struct FaultEvidence {
     pub went_on: Option<Duration>,
     /// How the process ended that was declared dead or asked to leave, or `None` if it did not end.
     pub exit: Option<i32>,
-    /// What became of the team that had to end with the node.
+    /// The end of the team that had to end with the node.
     pub team: Option<TeamEvidence>,
+}
+
+impl FaultEvidence {
+    /// Returns the evidence of a fault of which nothing has come yet.
+    pub fn of(kind: FaultKind) -> Self {
+        Self {
+            kind,
+            node: None,
+            session: None,
+            lasted: None,
+            verdict: None,
+            went_on: None,
+            exit: None,
+            team: None,
+        }
+    }
 }
 
 fn millis<S: serde::Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {

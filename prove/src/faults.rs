@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     client::{Answer, text},
-    evidence::{FaultEvidence, FaultKind, TeamEvidence, WaitEvidence},
-    link::LinkState,
+    evidence::{AcceptedPrompt, FaultEvidence, FaultKind, TeamEvidence, WaitEvidence},
+    link::{Link, LinkState},
     load::{self, Load, WORKERS},
     processes::processes_with,
     stage::{LEAVES, Node, Stage},
@@ -77,18 +77,14 @@ async fn hiccup(lasts: Duration, stage: &Stage, session: String) -> Result<Fault
     sleep(lasts).await;
     node.process.signal(Signal::SIGCONT)?;
     Ok(FaultEvidence {
-        kind: FaultKind::Hiccup,
         node: Some(victim),
         session: Some(session),
         lasted: Some(lasts),
-        verdict: None,
-        went_on: None,
-        exit: None,
-        team: None,
+        ..FaultEvidence::of(FaultKind::Hiccup)
     })
 }
 
-async fn away(links: impl Iterator<Item = &crate::link::Link> + Clone, lasts: Duration) {
+async fn away(links: impl Iterator<Item = &Link> + Clone, lasts: Duration) {
     links.clone().for_each(|link| link.set(LinkState::Cut));
     sleep(lasts).await;
     links.for_each(|link| link.set(LinkState::Up));
@@ -111,14 +107,9 @@ async fn after_outage(
     }
     until_all_serve(stage).await;
     Ok(FaultEvidence {
-        kind,
-        node: None,
-        session: None,
         lasted: Some(lasted),
-        verdict: None,
         went_on,
-        exit: None,
-        team: None,
+        ..FaultEvidence::of(kind)
     })
 }
 
@@ -176,14 +167,12 @@ async fn end_a_node(kind: FaultKind, stage: &mut Stage, session: String) -> Resu
     };
     let verdict = stage.timeline.death(&victim);
     Ok(FaultEvidence {
-        kind,
         node: Some(victim),
         session: Some(session),
-        lasted: None,
         verdict: verdict.map(|at| at.duration_since(began)),
         went_on,
         exit,
-        team: None,
+        ..FaultEvidence::of(kind)
     })
 }
 
@@ -209,36 +198,44 @@ async fn gone_on(stage: &Stage, session: &str, began: Instant, gone: &str) -> Op
     None
 }
 
-/// Waits until another node hosts the orchestrator of a session.
-async fn moved(stage: &Stage, session: &str, began: Instant, from: &str) -> Option<Duration> {
+/// Asks for the state of a session until `of` returns something of it. Returns `None` if it never does.
+async fn session_until<T>(
+    stage: &Stage,
+    session: &str,
+    patience: Duration,
+    of: impl Fn(&Value) -> Option<T>,
+) -> Option<T> {
     let words = format!("cmd.session.{session}.info");
-    while began.elapsed() < GOES_ON {
+    let until = Instant::now() + patience;
+    while Instant::now() < until {
         if let Answer::Ok(info) = stage.caller.try_ask(&words, &json!({})).await
-            && !["", from].contains(&text(&info, "owner"))
+            && let Some(found) = of(&info)
         {
-            return Some(began.elapsed());
+            return Some(found);
         }
         sleep(LOOK).await;
     }
     None
 }
 
+/// Waits until another node hosts the orchestrator of a session.
+async fn moved(stage: &Stage, session: &str, began: Instant, from: &str) -> Option<Duration> {
+    let moved = |info: &Value| (!["", from].contains(&text(info, "owner"))).then_some(());
+    session_until(stage, session, GOES_ON, moved).await?;
+    Some(began.elapsed())
+}
+
 /// Waits until one of the stage's nodes hosts the orchestrator of a session, and returns its id.
 async fn host_of(stage: &Stage, session: &str) -> Result<String> {
-    let until = Instant::now() + GOES_ON;
-    let words = format!("cmd.session.{session}.info");
-    loop {
-        if let Answer::Ok(info) = stage.caller.try_ask(&words, &json!({})).await {
-            let owner = text(&info, "owner");
-            if stage.nodes.iter().any(|node| node.id == owner) {
-                return Ok(owner.to_owned());
-            }
-        }
-        if Instant::now() > until {
-            bail!("no node hosts session {session} after {GOES_ON:?}");
-        }
-        sleep(LOOK * 10).await;
-    }
+    let host = |info: &Value| {
+        let owner = text(info, "owner");
+        let mut nodes = stage.nodes.iter();
+        nodes
+            .find(|node| node.id == owner)
+            .map(|node| node.id.clone())
+    };
+    let host = session_until(stage, session, GOES_ON, host).await;
+    host.with_context(|| format!("no node hosts session {session} after {GOES_ON:?}"))
 }
 
 /// Starts a team that spans the nodes and has to end with the node of its orchestrator, kills that node,
@@ -271,20 +268,19 @@ async fn end_a_team(stage: &mut Stage) -> Result<FaultEvidence> {
         dead = stage.timeline.death(&victim);
         gone = gone.or_else(|| processes_with(&mark).is_empty().then(Instant::now));
     }
+    let closed = |info: &Value| (text(info, "state") == "closed").then_some(());
+    let closed = session_until(stage, &session, CALM, closed).await;
     let team = TeamEvidence {
         processes,
         stopped: dead.and_then(|dead| Some(gone?.saturating_duration_since(dead))),
-        is_closed: is_closed(stage, &session).await,
+        is_closed: closed.is_some(),
     };
     Ok(FaultEvidence {
-        kind: FaultKind::Team,
         node: Some(victim),
         session: Some(session),
-        lasted: None,
         verdict: dead.map(|dead| dead.duration_since(began)),
-        went_on: None,
-        exit: None,
         team: Some(team),
+        ..FaultEvidence::of(FaultKind::Team)
     })
 }
 
@@ -299,26 +295,9 @@ fn shells(words: &str) -> usize {
     lines.iter().filter(is_shell).count()
 }
 
-async fn is_closed(stage: &Stage, session: &str) -> bool {
-    let until = Instant::now() + CALM;
-    let words = format!("cmd.session.{session}.info");
-    while Instant::now() < until {
-        if let Answer::Ok(info) = stage.caller.try_ask(&words, &json!({})).await
-            && text(&info, "state") == "closed"
-        {
-            return true;
-        }
-        sleep(LOOK * 10).await;
-    }
-    false
-}
-
 /// Lets a call wait for a decision, and has two people decide at the same moment, each in another way.
 /// Returns the prompt of the call, too.
-pub async fn decide_twice(
-    stage: &Stage,
-    number: usize,
-) -> Result<(WaitEvidence, crate::evidence::AcceptedPrompt)> {
+pub async fn decide_twice(stage: &Stage, number: usize) -> Result<(WaitEvidence, AcceptedPrompt)> {
     let caller = &stage.caller;
     let start = json!({
         "workspace": "prove", "permissions": "careful",
@@ -357,5 +336,5 @@ pub async fn decide_twice(
         mark: mark.clone(),
         session: session.clone(),
     };
-    Ok((wait, crate::evidence::AcceptedPrompt { session, id: mark }))
+    Ok((wait, AcceptedPrompt { session, id: mark }))
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    client::{data, seq, text},
+    client::{data, inputs_that_end, seq, text},
     evidence::{Evidence, FaultEvidence, FaultKind, SessionEvidence, WaitEvidence},
     promise::Promise,
 };
@@ -24,7 +24,7 @@ const STOPPED: Duration = Duration::from_secs(5);
 /// With what the result of a call begins whose node ended in the middle of it.
 const INTERRUPTED: &str = "interrupted";
 
-/// What the judge says about a promise.
+/// The verdict of the judge on a promise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Verdict {
@@ -115,17 +115,10 @@ fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{plural}")
 }
 
-fn inputs_that_end(event: &Value) -> impl Iterator<Item = &str> {
-    let is_end = matches!(text(event, "type"), "turn_end" | "error");
-    let inputs = event.pointer("/data/inputs").and_then(Value::as_array);
-    let inputs = inputs.filter(|_| is_end).into_iter().flatten();
-    inputs.filter_map(Value::as_str)
-}
-
 fn answered(evidence: &Evidence) -> Checked<Kept> {
     let mut ends: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
     for session in &evidence.sessions {
-        for event in &session.log {
+        for event in session.log.iter() {
             for input in inputs_that_end(event) {
                 let rows = ends.entry((&session.id, input)).or_default();
                 rows.push(seq(event).unwrap_or_default());
@@ -162,23 +155,19 @@ fn answered(evidence: &Evidence) -> Checked<Kept> {
     )
 }
 
-/// Returns the line that a call appends to the ledger, by its command.
-fn mark(command: &str) -> Option<&str> {
-    command
-        .split_once("echo ")?
-        .1
-        .split_once(" >>")
-        .map(|(mark, _)| mark)
+/// Returns the line that a call appends to the ledger, if the event is its start.
+fn mark(event: &Value) -> Option<&str> {
+    let command = event.pointer("/data/args/command")?.as_str()?;
+    let (_, line) = command.split_once("echo ")?;
+    let (mark, _) = line.split_once(" >>")?;
+    (text(event, "type") == "tool_start").then_some(mark)
 }
 
 /// Returns where the call began that appends a line to the ledger.
 fn place_of(evidence: &Evidence, line: &str) -> Option<Place> {
     evidence.sessions.iter().find_map(|session| {
         let mut log = session.log.iter();
-        let start = log.find(|event| {
-            let command = event.pointer("/data/args/command").and_then(Value::as_str);
-            text(event, "type") == "tool_start" && command.and_then(mark) == Some(line)
-        })?;
+        let start = log.find(|event| mark(event) == Some(line))?;
         Some(Place {
             session: session.id.clone(),
             seq: seq(start)?,
@@ -223,16 +212,11 @@ fn calls_of(session: &SessionEvidence, lines: &BTreeMap<&str, usize>) -> Checked
     let (mut calls, mut interrupted) = (0, 0);
     let mut marks: BTreeMap<&str, &str> = BTreeMap::new();
     let mut ended: BTreeSet<&str> = BTreeSet::new();
-    for event in &session.log {
+    for event in session.log.iter() {
         let row = seq(event).unwrap_or_default();
         let call = data(event, "call_id");
         match text(event, "type") {
-            "tool_start" => {
-                let command = event.pointer("/data/args/command").and_then(Value::as_str);
-                if let Some(mark) = command.and_then(mark) {
-                    marks.insert(call, mark);
-                }
-            }
+            "tool_start" => marks.extend(mark(event).map(|mark| (call, mark))),
             "tool_end" if !ended.insert(call) => {
                 return breach_at(format!("call {call} has two results"), &session.id, row);
             }
@@ -288,8 +272,11 @@ fn content(event: &Value) -> [Option<&Value>; 5] {
 }
 
 fn same(evidence: &Evidence) -> Checked<Kept> {
+    let mut readers = 0;
     for SessionEvidence { id, log, early } in &evidence.sessions {
-        for (late, early) in log.iter().zip(early) {
+        let Some(early) = early else { continue };
+        readers += 1;
+        for (late, early) in log.iter().zip(early.iter()) {
             if content(late) != content(early) {
                 let row = seq(late).unwrap_or_default();
                 let what = format!(
@@ -308,7 +295,6 @@ fn same(evidence: &Evidence) -> Checked<Kept> {
             return breach_at(what, id, log.len().min(early.len()) as u64);
         }
     }
-    let readers = evidence.sessions.len();
     if readers == 0 {
         return Ok(None);
     }
@@ -536,7 +522,7 @@ fn decided_once(evidence: &Evidence) -> Checked<Kept> {
         let log = evidence.sessions.iter().find(|known| known.id == *session);
         let closed: Vec<&Value> = log
             .into_iter()
-            .flat_map(|session| &session.log)
+            .flat_map(|session| session.log.iter())
             .filter(|event| text(event, "type") == "wait_closed" && data(event, "id") == wait)
             .collect();
         let [decided] = closed[..] else {

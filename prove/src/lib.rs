@@ -48,7 +48,6 @@ pub use crate::{
     client::without_secret,
     evidence::FaultKind,
     judge::Verdict,
-    load::PlayedFault,
     planted::PlantedFaults,
     preflight::{Fact, FactState},
     processes::Launch,
@@ -68,7 +67,7 @@ const READ: Duration = Duration::from_secs(60);
 /// From this time on, a proof has a whole minute without NATS.
 const LONG: Duration = Duration::from_secs(600);
 
-/// What is to be proven, and where.
+/// A proof to run: its place, its faults and how long it inflicts them.
 #[derive(Debug, Clone)]
 pub struct Proof {
     pub place: Place,
@@ -77,7 +76,8 @@ pub struct Proof {
     pub lasts: Duration,
     /// The faults to inflict; all that fit the place if there are none.
     pub only: Vec<FaultKind>,
-    pub played: Option<PlayedFault>,
+    /// Whether each tool runs twice, so that a person sees that the judge finds it in a real run.
+    pub doubles_runs: bool,
     /// Where the report and, if a promise is broken, the logs are written.
     pub folder: PathBuf,
 }
@@ -110,7 +110,7 @@ impl Proof {
             .map_err(unfit)?;
         refuse_bad(&facts)?;
         let stage = Stage::set(self.place.clone(), |ledger| {
-            load::script(ledger, self.played)
+            load::script(ledger, self.doubles_runs)
         });
         let mut stage = stage.await.map_err(unfit)?;
         let began = Instant::now();
@@ -235,16 +235,20 @@ impl Proof {
     ) -> Result<()> {
         for (id, reader) in readers.0 {
             let log = stage.caller.log(&id, 1, READ).await?;
-            let early = reader.durable(log.len() as u64).await;
-            reader.process.leave(stage::LEAVES).await;
-            evidence.sessions.push(SessionEvidence { id, log, early });
+            let early = durable(&reader, log.len() as u64).await;
+            reader.leave(stage::LEAVES).await;
+            evidence.sessions.push(SessionEvidence {
+                id,
+                log: Arc::new(log),
+                early: Some(Arc::new(early)),
+            });
         }
         for (wait, prompt) in decided {
             let log = ended(stage, &prompt).await?;
             evidence.sessions.push(SessionEvidence {
                 id: wait.session.clone(),
-                early: log.clone(),
-                log,
+                log: Arc::new(log),
+                early: None,
             });
             evidence.accepted.push(prompt);
             evidence.waits.push(wait);
@@ -296,11 +300,7 @@ fn refuse_bad(facts: &[Fact]) -> Result<()> {
 }
 
 /// One attached client for each session, since before the first fault.
-struct Readers(Vec<(String, Reader)>);
-
-struct Reader {
-    process: Process,
-}
+struct Readers(Vec<(String, Process)>);
 
 impl Readers {
     async fn start(stage: &Stage, sessions: &[String]) -> Result<Self> {
@@ -309,35 +309,33 @@ impl Readers {
             let words = ["session", "attach", id, "--from", "1", "-o", "jsonl"];
             let name = format!("reader-{id}");
             let process = stage.start(&name, &stage.as_client(&words))?;
-            readers.push((id.clone(), Reader { process }));
+            readers.push((id.clone(), process));
         }
         for (_, reader) in &readers {
             // The client has subscribed by then, because it subscribes before it reads the log.
-            reader.durable(1).await;
+            durable(reader, 1).await;
         }
         Ok(Self(readers))
     }
 }
 
-impl Reader {
-    /// Waits until the client has printed the log up to a row, and returns the durable events up to there.
-    /// The judge sees if it has printed less.
-    async fn durable(&self, head: u64) -> Vec<Value> {
-        let until = Instant::now() + CAUGHT_UP;
-        loop {
-            let output = self.process.output();
-            let lines = output
-                .split_inclusive('\n')
-                .filter(|line| line.ends_with('\n'));
-            let events = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-            let mut events: Vec<Value> = events.filter(|event| seq(event).is_some()).collect();
-            let is_there = events.last().and_then(seq) >= Some(head);
-            events.retain(|event| seq(event) <= Some(head));
-            if is_there || Instant::now() > until {
-                return events;
-            }
-            sleep(Duration::from_millis(100)).await;
+/// Waits until an attached client has printed the log up to a row, and returns the durable events up to
+/// there. The judge sees if it has printed less.
+async fn durable(reader: &Process, head: u64) -> Vec<Value> {
+    let until = Instant::now() + CAUGHT_UP;
+    loop {
+        let output = reader.output();
+        let lines = output
+            .split_inclusive('\n')
+            .filter(|line| line.ends_with('\n'));
+        let events = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut events: Vec<Value> = events.filter(|event| seq(event).is_some()).collect();
+        let is_there = events.last().and_then(seq) >= Some(head);
+        events.retain(|event| seq(event) <= Some(head));
+        if is_there || Instant::now() > until {
+            return events;
         }
+        sleep(Duration::from_millis(100)).await;
     }
 }
 

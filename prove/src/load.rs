@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    client::{Answer, Caller, text},
+    client::{Answer, Caller, inputs_that_end, text},
     evidence::AcceptedPrompt,
     stage::Stage,
 };
@@ -28,7 +28,6 @@ use crate::{
 const ACCEPTED: Duration = Duration::from_secs(120);
 /// How long an accepted prompt may take to be answered.
 const ANSWERED: Duration = Duration::from_secs(120);
-const PAUSE: Duration = Duration::from_millis(20);
 /// The pause between two looks at a log.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -133,21 +132,8 @@ impl Client {
 pub async fn prompt(caller: &Caller, session: &str, id: &str, text: &str) -> Result<()> {
     let words = format!("cmd.session.{session}.prompt");
     let body = json!({"text": text, "prompt_id": id});
-    let until = Instant::now() + ACCEPTED;
-    loop {
-        let why = match caller.try_ask(&words, &body).await {
-            Answer::Ok(_) => return Ok(()),
-            Answer::Refused {
-                why,
-                is_retryable: false,
-            } => bail!("prompt {id} of session {session} is refused: {why}"),
-            Answer::Refused { why, .. } | Answer::Silence(why) => why,
-        };
-        if Instant::now() > until {
-            bail!("prompt {id} of session {session} was not accepted within {ACCEPTED:?}: {why}");
-        }
-        sleep(PAUSE).await;
-    }
+    caller.ask(&words, &body, ACCEPTED).await?;
+    Ok(())
 }
 
 /// Waits until the log has the end of a prompt, and returns where it goes on. Returns `None` if there is
@@ -161,12 +147,8 @@ async fn answered(caller: &Caller, session: &str, id: &str, from: u64) -> Result
             let next = page.get("next").and_then(Value::as_u64);
             let events = page.get("events").and_then(Value::as_array);
             from = next.context("a page of a log does not tell where it goes on")?;
-            let ends = |event: &Value| {
-                let inputs = event.pointer("/data/inputs").and_then(Value::as_array);
-                matches!(text(event, "type"), "turn_end" | "error")
-                    && inputs.is_some_and(|inputs| inputs.iter().any(|input| input == id))
-            };
-            if events.is_some_and(|events| events.iter().any(ends)) {
+            let mut ends = events.into_iter().flatten().flat_map(inputs_that_end);
+            if ends.any(|input| input == id) {
                 return Ok(Some(from));
             }
         }
@@ -178,22 +160,15 @@ async fn answered(caller: &Caller, session: &str, id: &str, from: u64) -> Result
 /// The number of workers of a team that has to end.
 pub const WORKERS: usize = 4;
 
-/// A fault of the runtime that a proof plays itself, to see whether the judge finds it in a real run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PlayedFault {
-    /// Each tool runs twice.
-    Double,
-}
-
 /// Returns the script of the model. A lead does one piece of work itself, has its helper do another, and
 /// says that both are done. Each piece appends a line to the ledger.
-pub fn script(ledger: &Path, played: Option<PlayedFault>) -> Script {
+pub fn script(ledger: &Path, doubles_runs: bool) -> Script {
     let ledger = ledger.display();
-    let again = match played {
-        Some(PlayedFault::Double) => format!("; echo {{{{word_after:work }}}}-lead >> {ledger}"),
-        None => String::new(),
-    };
     let line = |mark: &str| format!("echo {{{{word_after:work }}}}{mark} >> {ledger}");
+    let again = match doubles_runs {
+        true => format!("; {}", line("-lead")),
+        false => String::new(),
+    };
     let writes = |mark: &str, again: &str| json!({"command": format!("{}; sleep 0.{{{{word_after:for }}}}{again}", line(mark))});
     let asks =
         json!({"agent": "helper", "question": "work {{word_after:work }} for {{word_after:for }}"});

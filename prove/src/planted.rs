@@ -1,10 +1,12 @@
 //! Faults that are planted in a copy of the evidence, each of which the judge must find. A judge that
 //! finds nothing may also have looked at nothing.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use crate::{
-    client::{data, text},
+    client::{data, inputs_that_end, text},
     evidence::{Evidence, FaultEvidence},
     judge::{Verdict, judge},
     promise::Promise,
@@ -32,12 +34,11 @@ const FAULTS: [(&str, Promise, Plant); 17] = [
                 .sessions
                 .iter_mut()
                 .find(|known| known.id == prompt.session)?;
-            let answer = session.log.iter().find(|event| {
-                let inputs = event.pointer("/data/inputs").and_then(Value::as_array);
-                text(event, "type") == "turn_end"
-                    && inputs.is_some_and(|inputs| inputs.contains(&json!(prompt.id)))
-            })?;
-            session.log.push(answer.clone());
+            let mut log = session.log.iter();
+            let answer =
+                log.find(|event| inputs_that_end(event).any(|input| input == prompt.id))?;
+            let answer = answer.clone();
+            Arc::make_mut(&mut session.log).push(answer);
             Some(())
         },
     ),
@@ -51,7 +52,10 @@ const FAULTS: [(&str, Promise, Plant); 17] = [
         Promise::Once,
         |evidence| {
             // The run of a call that was interrupted may be missing, so that another one is taken.
-            let runs = evidence.sessions.iter().flat_map(|session| &session.log);
+            let runs = evidence
+                .sessions
+                .iter()
+                .flat_map(|session| session.log.iter());
             let done = runs.filter(|event| {
                 text(event, "type") == "tool_end"
                     && event.pointer("/data/error") == Some(&json!(false))
@@ -59,7 +63,10 @@ const FAULTS: [(&str, Promise, Plant); 17] = [
             let done: Vec<String> = done
                 .map(|event| data(event, "call_id").to_owned())
                 .collect();
-            let starts = evidence.sessions.iter().flat_map(|session| &session.log);
+            let starts = evidence
+                .sessions
+                .iter()
+                .flat_map(|session| session.log.iter());
             let command = starts
                 .filter(|event| text(event, "type") == "tool_start")
                 .filter(|event| done.iter().any(|call| call == data(event, "call_id")))
@@ -73,17 +80,17 @@ const FAULTS: [(&str, Promise, Plant); 17] = [
         },
     ),
     ("a call has two results", Promise::Once, |evidence| {
-        let mut logs = evidence.sessions.iter_mut().map(|session| &mut session.log);
-        let log = logs.find(|log| log.iter().any(|event| text(event, "type") == "tool_end"))?;
-        let result = log
-            .iter()
-            .find(|event| text(event, "type") == "tool_end")?
-            .clone();
-        log.push(result);
+        let mut sessions = evidence.sessions.iter_mut();
+        sessions.find_map(|session| {
+            let mut log = session.log.iter();
+            let result = log.find(|event| text(event, "type") == "tool_end")?.clone();
+            Arc::make_mut(&mut session.log).push(result);
+            Some(())
+        })?;
         Some(())
     }),
     ("a row of the log is lost", Promise::Dense, |evidence| {
-        let log = &mut evidence.sessions.first_mut()?.log;
+        let log = Arc::make_mut(&mut evidence.sessions.first_mut()?.log);
         let middle = log.len().checked_div(2).filter(|middle| *middle > 0)?;
         log.remove(middle);
         Some(())
@@ -92,7 +99,7 @@ const FAULTS: [(&str, Promise, Plant); 17] = [
         "two rows have the same number",
         Promise::Dense,
         |evidence| {
-            let log = &mut evidence.sessions.last_mut()?.log;
+            let log = Arc::make_mut(&mut evidence.sessions.last_mut()?.log);
             let last = log.last()?.clone();
             log.push(last);
             Some(())
@@ -102,7 +109,7 @@ const FAULTS: [(&str, Promise, Plant); 17] = [
         "an early reader misses an event",
         Promise::Same,
         |evidence| {
-            let early = &mut evidence.sessions.first_mut()?.early;
+            let early = Arc::make_mut(evidence.sessions.first_mut()?.early.as_mut()?);
             early.pop()?;
             Some(())
         },
@@ -111,7 +118,7 @@ const FAULTS: [(&str, Promise, Plant); 17] = [
         "an early reader read another text",
         Promise::Same,
         |evidence| {
-            let early = &mut evidence.sessions.first_mut()?.early;
+            let early = Arc::make_mut(evidence.sessions.first_mut()?.early.as_mut()?);
             let event = early
                 .iter_mut()
                 .find(|event| text(event, "type") == "message")?;
@@ -150,7 +157,7 @@ const FAULTS: [(&str, Promise, Plant); 17] = [
                 text(event, "type") == "session_resumed" && data(event, "from_node") == node
             };
             let mut logs = evidence.sessions.iter_mut().map(|session| &mut session.log);
-            let log = logs.find(|log| log.iter().any(taken_over))?;
+            let log = Arc::make_mut(logs.find(|log| log.iter().any(taken_over))?);
             let mut late = log.last()?.clone();
             *late.get_mut("node_id")? = json!(node);
             log.push(late);
@@ -204,7 +211,7 @@ fn change(evidence: &mut Evidence, at: impl FnMut(&mut Value) -> Option<()>) -> 
     let mut events = evidence
         .sessions
         .iter_mut()
-        .flat_map(|session| &mut session.log);
+        .flat_map(|session| Arc::make_mut(&mut session.log));
     events.find_map(at)
 }
 

@@ -284,7 +284,7 @@ fn again(proof: &Proof) -> String {
         let only: Vec<_> = proof.only.iter().map(|kind| kind.name()).collect();
         words.push(format!("--only {}", only.join(",")));
     }
-    if proof.played.is_some() {
+    if proof.doubles_runs {
         words.push("--play-double".to_owned());
     }
     words.join(" ")
@@ -299,7 +299,7 @@ fn around(evidence: &Evidence, place: &Place) -> Vec<String> {
     let near = |event: &&Value| seq(event).is_some_and(|seq| seq.abs_diff(place.seq) <= AROUND);
     let events = session
         .into_iter()
-        .flat_map(|session| &session.log)
+        .flat_map(|session| session.log.iter())
         .filter(near);
     let line = |event: &Value| {
         let mark = if seq(event) == Some(place.seq) {

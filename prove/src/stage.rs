@@ -27,6 +27,8 @@ const STARTS: Duration = Duration::from_secs(30);
 pub const LEAVES: Duration = Duration::from_secs(30);
 /// The file to which tools append a line for each run. A sandbox lets them write only in the workspace.
 const LEDGER: &str = "work/ledger";
+/// The configuration of the attached clients.
+const CLIENT: &str = "client.toml";
 
 /// Where a proof runs.
 #[derive(Debug, Clone)]
@@ -91,14 +93,6 @@ impl Stage {
         let prefix = folder.path().file_name().unwrap_or_default();
         let prefix = prefix.to_string_lossy().replace('.', "-");
         let nats = Nats::start(&place, folder.path()).await?;
-        let (schema, store) = match &place.postgres {
-            None => (None, None),
-            Some(url) => {
-                let schema = Schema::create(url, &prefix).await?;
-                let link = Link::to(schema.server()).await?;
-                (Some(schema), Some(link))
-            }
-        };
         let caller = Caller::connect(&nats.url(), &prefix).await?;
         let timeline = Timeline::start(&caller).await?;
         let script = script(&folder.path().join(LEDGER)).without_auth();
@@ -110,15 +104,33 @@ impl Stage {
             folder,
             prefix,
             nats,
-            schema,
-            store,
+            schema: None,
+            store: None,
             caller,
             timeline,
         };
-        for _ in 0..stage.place.nodes {
-            stage.add().await?;
+        if let Err(error) = stage.fill().await {
+            // What was not made cannot be removed, and why it was not made is what helps.
+            let _ = stage.tear_down().await;
+            return Err(error);
         }
         Ok(stage)
+    }
+
+    /// Makes what has to be removed at the end, and starts the nodes.
+    async fn fill(&mut self) -> Result<()> {
+        if let Some(url) = &self.place.postgres {
+            let schema = Schema::create(url, &self.prefix).await?;
+            let schema = self.schema.insert(schema);
+            self.store = Some(Link::to(schema.server()).await?);
+        }
+        let [nats, prefix] = [&self.nats.url(), &self.prefix].map(|text| quoted(text));
+        let settings = format!("nats.url = {nats}\nnats.subject_prefix = {prefix}\n");
+        fs::write(self.path(CLIENT), settings)?;
+        for _ in 0..self.place.nodes {
+            self.add().await?;
+        }
+        Ok(())
     }
 
     /// Starts one more node, and waits until the cluster lists it.
@@ -159,27 +171,26 @@ impl Stage {
         Some(text(node, "id").to_owned())
     }
 
-    /// Returns the configuration of a node as TOML. A text in JSON is one in TOML, too.
+    /// Returns the configuration of a node as TOML.
     fn settings(&self, name: &str, link: &Link) -> String {
-        let text = |value: &str| Value::from(value).to_string();
-        let at = |name: &str| text(&self.path(name).to_string_lossy());
+        let at = |name: &str| quoted(&self.path(name).to_string_lossy());
         let store = match (&self.schema, &self.store) {
             (Some(schema), Some(link)) => schema.url_over(link.address()),
             (_, _) => format!("sqlite:{}", self.path("sessions").display()),
         };
         let nats = format!("nats://{}{}", self.nats.user, link.address());
         [
-            format!("node.name = {}\n", text(name)),
+            format!("node.name = {}\n", quoted(name)),
             format!("node.data_dir = {}\n", at(&format!("{name}-data"))),
             "node.capacity = 10000\n".to_owned(),
-            format!("nats.url = {}\n", text(&nats)),
-            format!("nats.subject_prefix = {}\n", text(&self.prefix)),
-            format!("store.url = {}\n", text(&store)),
+            format!("nats.url = {}\n", quoted(&nats)),
+            format!("nats.subject_prefix = {}\n", quoted(&self.prefix)),
+            format!("store.url = {}\n", quoted(&store)),
             format!("workspaces.prove = {}\n", at("work")),
             "models.default = \"scripted:prove\"\n".to_owned(),
             format!(
                 "providers.scripted.base_url = {}\n",
-                text(&self.model.url())
+                quoted(&self.model.url())
             ),
             "providers.scripted.max_concurrent = 10000\n".to_owned(),
         ]
@@ -196,23 +207,9 @@ impl Stage {
 
     /// Returns the arguments with which `planck` is a client of this cluster.
     pub fn as_client(&self, words: &[&str]) -> Vec<OsString> {
-        let config = self.path("client.toml");
-        let nats = self.nats.url();
-        let text = |value: &str| Value::from(value).to_string();
-        let settings = format!(
-            "nats.url = {}\nnats.subject_prefix = {}\n",
-            text(&nats),
-            text(&self.prefix)
-        );
-        // A client that cannot read its file says so in its own words.
-        let _ = fs::write(&config, settings);
-        let words = words.iter().map(OsString::from);
-        let last = [
-            "--no-project".into(),
-            "--config".into(),
-            config.into_os_string(),
-        ];
-        words.chain(last).collect()
+        let words = words.iter().chain(&["--no-project", "--config"]);
+        let config = self.path(CLIENT).into_os_string();
+        words.map(OsString::from).chain([config]).collect()
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -237,21 +234,29 @@ impl Stage {
             drop(node.link);
         });
         futures_util::future::join_all(leaving).await;
-        if let Some(own) = &mut self.nats.own {
-            own.stop().await;
-        } else {
-            let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
-            let registry = format!("{}_planck_registry", self.prefix.replace('.', "_"));
-            jetstream
-                .delete_key_value(&registry)
-                .await
-                .with_context(|| format!("cannot remove the bucket {registry}"))?;
+        let schema = match self.schema.take() {
+            Some(schema) => schema.remove().await,
+            None => Ok(()),
+        };
+        match &mut self.nats.own {
+            Some(own) => own.stop().await,
+            None => self.remove_registry().await?,
         }
-        if let Some(schema) = self.schema.take() {
-            schema.remove().await?;
-        }
+        schema
+    }
+
+    async fn remove_registry(&self) -> Result<()> {
+        let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
+        let registry = format!("{}_planck_registry", self.prefix);
+        let removed = jetstream.delete_key_value(&registry).await;
+        removed.with_context(|| format!("cannot remove the bucket {registry}"))?;
         Ok(())
     }
+}
+
+/// Returns a text as TOML writes it, which is as JSON does.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
 }
 
 impl Nats {

@@ -163,6 +163,26 @@ async fn place_that_is_not_fit_is_refused_with_the_way_out() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_cannot_start_leave_no_schema() -> Result<()> {
+    let folder = TempDir::new()?;
+    let database = Database::create().await?;
+    let user =
+        "{ user: u, password: secret, permissions: { publish: \"_INBOX.>\", subscribe: \">\" } }";
+    let nats = NatsServer::start_with(&format!("authorization {{ users: [{user}] }}"))?;
+    let (nats, url) = (nats.url().replace("//", "//u:secret@"), database.url());
+    let arguments = ["--nats", &nats, "--store", &url];
+    let ran = timeout(PATIENCE, prove(folder.path(), &arguments)?.output()).await??;
+    let errors = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(2), "{errors}");
+    ensure!(
+        errors.contains("permission") && !errors.contains("secret"),
+        "{errors}"
+    );
+    nothing_is_left(folder.path()).await?;
+    no_schema_is_left(&url).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn interrupt_removes_everything_and_a_second_proof_is_refused() -> Result<()> {
     let folder = TempDir::new()?;
     let nats = NatsServer::start()?;
@@ -214,7 +234,11 @@ async fn all_promises_are_kept_in_a_schema_of_postgres() -> Result<()> {
     let url = database.url();
     let (_, report) = proven(folder.path(), &["--for", "30s", "--store", &url]).await?;
     assert_eq!(in_state(&report, "kept").len(), 15, "{report:#}");
-    let mut connection = sqlx::PgConnection::connect(&url).await?;
+    no_schema_is_left(&url).await
+}
+
+async fn no_schema_is_left(url: &str) -> Result<()> {
+    let mut connection = sqlx::PgConnection::connect(url).await?;
     let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'planck_prove%'";
     let left: i64 = sqlx::query_scalar(schemas)
         .fetch_one(&mut connection)
