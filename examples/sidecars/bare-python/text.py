@@ -44,16 +44,16 @@ async def main():
     async def discover(message):
         await message.respond(json.dumps({"type": "io.nats.micro.v1.info_response", **SERVICE}).encode())
 
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, (stop := asyncio.Event()).set)
     async with await nats.connect(os.environ["NATS_URL"], max_reconnect_attempts=-1) as nc, asyncio.TaskGroup() as tasks:
         for subject, heard in (f"cancel.{NAME}", cancel), ("$SRV.INFO", discover), (f"$SRV.INFO.{NAME}", discover):
             await nc.subscribe(subject, cb=heard)
         calls = await nc.subscribe(ENDPOINT["subject"], queue=NAME, cb=take)
         await send(f"sidecar.{NAME}", type="hello", sidecar=NAME, instance=ID)
-        await stop.wait()
+        await stop.wait()  # after it, requests under way are still taken, and the task group waits for their answers
         await send(f"sidecar.{NAME}", type="bye", sidecar=NAME, instance=ID)
-        await calls.drain()  # requests under way are still taken; the task group waits for their answers
+        # Alone, `drain` sends its PING before its UNSUB, and loses calls that come in between.
+        await nc._send_unsubscribe(calls._id), await nc.flush(), await calls.drain()
 
 
 asyncio.run(main())

@@ -222,6 +222,11 @@ class _Serving:
         for subscription in discovery:
             await subscription.unsubscribe()
         await self.tell("bye")
+        for subscription in requests:
+            # `drain` sends its PING before its UNSUB, which waits in a buffer. So the answer to that PING would not say that all
+            # calls have come, and the library drops those that come later. With a flush in between, the UNSUB is sent first.
+            await self.client._send_unsubscribe(subscription._id)
+        await _in_time(CONFIRM, self.client.flush())
         await _in_time(CONFIRM, *(subscription.drain() for subscription in requests))
         if self.tasks and (await asyncio.wait(self.tasks, timeout=self.sidecar.drain_timeout))[1]:
             self.handler.cancel_all()

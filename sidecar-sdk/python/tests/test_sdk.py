@@ -216,6 +216,33 @@ class Waiting(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(len(logs.output), len(set(logs.output)), logs.output)
 
 
+class Leaving(unittest.IsolatedAsyncioTestCase):
+    async def test_queue_groups_are_left_before_the_server_confirms(self) -> None:
+        said: list[str] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b'INFO {"server_id":"s","version":"2.12.0","proto":1,"headers":true,"max_payload":1048576}\r\n')
+            while line := await reader.readline():
+                said.append(line.split()[0].decode())
+                if said[-1] == "PING":
+                    writer.write(b"PONG\r\n")
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        stop, sidecar = asyncio.Event(), make()
+        serving = asyncio.create_task(sidecar.serve(stop, f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+        while "PUB" not in said:  # the hello
+            await asyncio.sleep(0.01)
+        said.clear()
+        stop.set()
+        await asyncio.wait_for(serving, 10)
+        server.close()
+        # The first PING may overtake what waits in a buffer. The library sends each UNSUB once more.
+        second = [at for at, word in enumerate(said) if word == "PING"][1]
+        discovery, offered = 9, len(sidecar.tools) + len(sidecar.compactors)
+        self.assertEqual(said[:second].count("UNSUB"), discovery + offered, said)
+
+
 @unittest.skipUnless(os.environ.get("NATS_URL"), "NATS_URL names no server")
 class OverNats(unittest.IsolatedAsyncioTestCase):
     async def test_sidecar_serves_and_leaves_cleanly(self) -> None:
