@@ -11,7 +11,7 @@ endif
 
 BENCH_CALL = repeat '{"text":"a","times":3}'
 
-.PHONY: demo test test-all lint bench compare regress chaos fuzz judges chart try docs tools
+.PHONY: demo test test-all lint bench compare regress fuzz judges chart try docs tools
 
 # The build is the one of the tests, so `make test` does not repeat it.
 demo:
@@ -52,11 +52,6 @@ regress:
 # Fetches everything that tests, judges and benchmarks use and the machine lacks.
 tools:
 	@python3 tools/install
-
-# Runs a cluster of real processes under faults: `make chaos WITH="--store postgres kill=200"`.
-chaos: tools
-	$(CARGO) build --locked --release -p planck-cli -p planck-tests
-	PATH="$(CURDIR)/.tools/bin:$$PATH" target/release/chaos $(WITH)
 
 # Tests agents with llama.cpp's server and LiteLLM's proxy. The first run builds and fetches them (tests/judges/README.md).
 judges:

@@ -1,7 +1,7 @@
 //! `planck prove`: checks the promises of Planck under faults, on this machine and the servers of its
 //! user.
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, ops::RangeInclusive, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -16,10 +16,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::{
     args::GlobalArgs,
     demo::find_nats_server,
-    exit::Exit,
+    exit::{Exit, UsageError},
     output::{Format, Output, draw, json, say, warn},
     render::{Style, style::Paint},
 };
+
+/// How often a fault can be inflicted that has a number.
+const MOST_TIMES: RangeInclusive<u32> = 1..=10_000;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -28,6 +31,7 @@ Examples:
   planck prove --for 1h --seed 7
   planck prove --nats nats://db1:4222 --store postgres://db1/planck
   planck prove --only freeze,nats-away
+  planck prove --only kill=20,leader-killed=10 --servers 3
 
 Exit codes: 0 if all promises are kept, 1 if one is broken, 2 if nothing can be proven here, 3 if one
 was not tested.")]
@@ -41,9 +45,15 @@ pub struct ProveArgs {
     /// How many nodes work
     #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=20))]
     nodes: u8,
-    /// The faults to inflict; by default all that fit
-    #[arg(long, value_name = "FAULT", value_delimiter = ',', value_parser = fault)]
-    only: Vec<FaultKind>,
+    /// How many servers the NATS of its own has: 1 or 3
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = servers)]
+    servers: usize,
+    /// How many workers the team has that ends with its node
+    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=2000))]
+    workers: u16,
+    /// The faults to inflict, by default all that fit. `kill=20` is inflicted 20 times, however long it takes
+    #[arg(long, value_name = "FAULT[=TIMES]", value_delimiter = ',', value_parser = fault)]
+    only: Vec<(FaultKind, Option<u32>)>,
     /// The folder for the report; `prove-SEED` by default
     #[arg(long, value_name = "FOLDER")]
     report: Option<PathBuf>,
@@ -54,15 +64,36 @@ pub struct ProveArgs {
     output: Output,
 }
 
-fn fault(name: &str) -> Result<FaultKind, String> {
+fn servers(number: &str) -> Result<usize, String> {
+    match number {
+        "1" => Ok(1),
+        "3" => Ok(3),
+        _ => Err("a NATS of its own has 1 server or 3".to_owned()),
+    }
+}
+
+fn fault(word: &str) -> Result<(FaultKind, Option<u32>), String> {
+    let (name, times) = match word.split_once('=') {
+        Some((name, times)) => (name, Some(times)),
+        None => (word, None),
+    };
     let known = || FaultKind::ALL.into_iter();
-    known().find(|kind| kind.name() == name).ok_or_else(|| {
+    let kind = known().find(|kind| kind.name() == name).ok_or_else(|| {
         let names: Vec<_> = known().map(FaultKind::name).collect();
         format!(
             "there is no such fault; the faults are {}",
             names.join(", ")
         )
-    })
+    })?;
+    let number = |times: &str| {
+        let number = times.parse().ok();
+        let number = number.filter(|number| MOST_TIMES.contains(number));
+        number.ok_or_else(|| {
+            let (least, most) = MOST_TIMES.into_inner();
+            format!("`{times}` is no number from {least} to {most}, as in `{name}=20`")
+        })
+    };
+    Ok((kind, times.map(number).transpose()?))
 }
 
 impl ProveArgs {
@@ -102,6 +133,11 @@ impl ProveArgs {
     }
 
     fn proof(&self, global: &GlobalArgs) -> anyhow::Result<Proof> {
+        let mut named = BTreeSet::new();
+        if let Some((twice, _)) = self.only.iter().find(|(kind, _)| !named.insert(*kind)) {
+            let name = twice.name();
+            return Err(UsageError(format!("--only names `{name}` twice; name it once")).into());
+        }
         let config = global.config()?;
         let url = config.nats.url.as_ref();
         let store = config.store.url.reveal();
@@ -115,6 +151,8 @@ impl ProveArgs {
                 nats_server: find_nats_server(),
                 postgres: store.starts_with("postgres").then(|| store.to_owned()),
                 nodes: self.nodes.into(),
+                servers: self.servers,
+                workers: self.workers.into(),
             },
             seed,
             lasts: self.lasts.0,
@@ -146,6 +184,7 @@ fn introduction(proof: &Proof) -> String {
         nats,
         postgres,
         nodes,
+        servers,
         ..
     } = &proof.place;
     let nats = match nats {
@@ -153,6 +192,7 @@ fn introduction(proof: &Proof) -> String {
             "your NATS at {}, below a subject prefix of their own",
             without_secret(url)
         ),
+        None if *servers > 1 => format!("a NATS of their own of {servers} servers"),
         None => "a NATS of their own".to_owned(),
     };
     let store = match postgres {

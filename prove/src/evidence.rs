@@ -17,8 +17,13 @@ pub struct Evidence {
     /// The nodes that the cluster declared dead, by their ids.
     pub declared_dead: Vec<String>,
     pub waits: Vec<WaitEvidence>,
-    /// The command lines of the processes that were left when every node had ended.
+    /// The command lines of the tools that were left when the last prompt was answered, and of the processes
+    /// that were left when every node had ended.
     pub left: Vec<String>,
+    /// How many requests the model got.
+    pub requests: u64,
+    /// The requests that a provider would have refused.
+    pub refused: Vec<String>,
     /// The longest time by which a timer of this process was late. The machine gave it no time, and so
     /// perhaps none to the nodes.
     pub stall: Duration,
@@ -103,14 +108,20 @@ pub enum FaultKind {
     Team,
     /// NATS is away for all nodes.
     NatsAway,
+    /// SIGKILL to NATS, which is started again at once.
+    NatsKilled,
     /// NATS ends and comes back without its data.
     NatsWiped,
+    /// SIGKILL to the one of several servers of NATS that leads the stream of the registry.
+    LeaderKilled,
     /// The link of all nodes to Postgres is stalled.
     StoreAway,
+    /// The connections of all nodes to Postgres are closed.
+    StoreCut,
 }
 
 impl FaultKind {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Kill,
         Self::Freeze,
         Self::Hiccup,
@@ -119,8 +130,11 @@ impl FaultKind {
         Self::Drain,
         Self::Team,
         Self::NatsAway,
+        Self::NatsKilled,
         Self::NatsWiped,
+        Self::LeaderKilled,
         Self::StoreAway,
+        Self::StoreCut,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -133,14 +147,20 @@ impl FaultKind {
             Self::Drain => "drain",
             Self::Team => "team",
             Self::NatsAway => "nats-away",
+            Self::NatsKilled => "nats-killed",
             Self::NatsWiped => "nats-wiped",
+            Self::LeaderKilled => "leader-killed",
             Self::StoreAway => "store-away",
+            Self::StoreCut => "store-cut",
         }
     }
 
     /// Returns whether the fault is one of NATS for all nodes.
     pub const fn is_of_nats(self) -> bool {
-        matches!(self, Self::NatsAway | Self::NatsWiped)
+        matches!(
+            self,
+            Self::NatsAway | Self::NatsKilled | Self::NatsWiped | Self::LeaderKilled
+        )
     }
 
     /// Returns whether the cluster must declare the node of this fault dead.
@@ -157,7 +177,9 @@ impl FaultKind {
 pub struct TeamEvidence {
     /// The number of processes of its members before the node was killed.
     pub processes: usize,
-    /// The time from the verdict until no process was left, or `None` if some were left.
+    /// The number of model calls of its members before the node was killed.
+    pub model_calls: usize,
+    /// The time from the verdict until no process and no model call was left, or `None` if some were left.
     #[serde(serialize_with = "millis")]
     pub stopped: Option<Duration>,
     pub is_closed: bool,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use async_nats::jetstream::stream::ClusterInfo;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -10,16 +11,18 @@ use tokio::time::{Instant, sleep};
 use crate::{
     client::{Answer, text},
     evidence::{AcceptedPrompt, FaultEvidence, FaultKind, TeamEvidence, WaitEvidence},
-    link::{Link, LinkState},
-    load::{self, Load, WORKERS},
+    link::LinkState,
+    load::{self, Load},
     processes::processes_with,
-    stage::{LEAVES, Node, Stage},
+    stage::{LEAVES, Node, OwnNats, Stage},
 };
 
 /// How long a cluster may take to go on before the proof itself gives up.
 const GOES_ON: Duration = Duration::from_secs(60);
 /// How long a request may take while no fault is inflicted.
 const CALM: Duration = Duration::from_secs(30);
+/// How long a team may take until all of it is at work, and until it is closed. It may be large.
+const TEAM: Duration = Duration::from_secs(240);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Inflicts a fault. `number` chooses the session whose node it affects.
@@ -38,28 +41,94 @@ pub async fn inflict(
         | FaultKind::Drain => end_a_node(kind, stage, session_of(load, number)?).await,
         FaultKind::Hiccup => hiccup(lasts, stage, session_of(load, number)?).await,
         FaultKind::Team => end_a_team(stage).await,
-        FaultKind::NatsAway | FaultKind::NatsWiped => {
-            match &mut stage.nats.own {
-                Some(own) => {
-                    own.stop().await;
-                    if kind == FaultKind::NatsWiped {
-                        own.wipe()?;
-                    }
-                    sleep(lasts).await;
-                    own.restart().await?;
-                }
-                None => away(stage.nodes.iter().map(|node| &node.link), lasts).await,
-            }
+        FaultKind::NatsAway | FaultKind::NatsKilled | FaultKind::NatsWiped => {
+            nats_away(kind, lasts, stage).await?;
             after_outage(kind, lasts, stage, load).await
         }
-        FaultKind::StoreAway => {
+        FaultKind::LeaderKilled => lose_the_leader(lasts, stage, load).await,
+        FaultKind::StoreAway | FaultKind::StoreCut => {
             let store = stage.store.as_ref().context("SQLite is never away")?;
-            store.set(LinkState::Stalled);
+            store.set(match kind == FaultKind::StoreCut {
+                true => LinkState::Cut,
+                false => LinkState::Stalled,
+            });
             sleep(lasts).await;
             store.set(LinkState::Up);
             after_outage(kind, lasts, stage, load).await
         }
     }
+}
+
+/// Ends all servers of the proof's own NATS and starts them again, or cuts the links of all nodes to the
+/// user's.
+async fn nats_away(kind: FaultKind, lasts: Duration, stage: &mut Stage) -> Result<()> {
+    let is_of_user = stage.nats.own.is_empty();
+    if is_of_user {
+        let nodes = stage.nodes.iter();
+        nodes.for_each(|node| node.set_links(LinkState::Cut));
+    }
+    for server in &mut stage.nats.own {
+        match kind == FaultKind::NatsKilled {
+            true => server.kill().await?,
+            false => server.stop().await,
+        }
+    }
+    for server in &stage.nats.own {
+        if kind == FaultKind::NatsWiped {
+            server.wipe()?;
+        }
+    }
+    sleep(lasts).await;
+    for server in &mut stage.nats.own {
+        server.restart().await?;
+    }
+    if is_of_user {
+        let nodes = stage.nodes.iter();
+        nodes.for_each(|node| node.set_links(LinkState::Up));
+    }
+    Ok(())
+}
+
+/// Kills the server of NATS that leads the stream of the registry. Starts it again after every session has
+/// answered without it, and waits until each server has the whole registry.
+async fn lose_the_leader(lasts: Duration, stage: &mut Stage, load: &Load) -> Result<FaultEvidence> {
+    let leader = registry_until(stage, |cluster| cluster.leader.clone()).await?;
+    let began = Instant::now();
+    server(stage, &leader)?.kill().await?;
+    let went_on = all_answer(load).await;
+    sleep(lasts.saturating_sub(began.elapsed())).await;
+    let lasted = began.elapsed();
+    server(stage, &leader)?.restart().await?;
+    let is_whole = |cluster: &ClusterInfo| {
+        let mut others = cluster.replicas.iter();
+        (cluster.leader.is_some() && others.all(|other| other.current)).then_some(())
+    };
+    registry_until(stage, is_whole).await?;
+    until_all_serve(stage).await;
+    Ok(FaultEvidence {
+        lasted: Some(lasted),
+        went_on,
+        ..FaultEvidence::of(FaultKind::LeaderKilled)
+    })
+}
+
+fn server<'a>(stage: &'a mut Stage, name: &str) -> Result<&'a mut OwnNats> {
+    let mut servers = stage.nats.own.iter_mut();
+    let server = servers.find(|server| server.name == name);
+    server.with_context(|| format!("{name} is no server of ours"))
+}
+
+/// Reads which servers have the registry until `of` returns something of it.
+async fn registry_until<T>(stage: &Stage, of: impl Fn(&ClusterInfo) -> Option<T>) -> Result<T> {
+    let until = Instant::now() + GOES_ON;
+    while Instant::now() < until {
+        let registry = stage.registry().await.ok();
+        if let Some(found) = registry.and_then(|info| of(info.cluster.as_ref()?)) {
+            return Ok(found);
+        }
+        sleep(LOOK * 20).await;
+    }
+    bail!("the servers of NATS do not agree about the registry within {GOES_ON:?}")
 }
 
 fn session_of(load: &Load, number: usize) -> Result<String> {
@@ -84,12 +153,6 @@ async fn hiccup(lasts: Duration, stage: &Stage, session: String) -> Result<Fault
     })
 }
 
-async fn away(links: impl Iterator<Item = &Link> + Clone, lasts: Duration) {
-    links.clone().for_each(|link| link.set(LinkState::Cut));
-    sleep(lasts).await;
-    links.for_each(|link| link.set(LinkState::Up));
-}
-
 /// Waits until every session has answered another prompt.
 async fn after_outage(
     kind: FaultKind,
@@ -97,6 +160,17 @@ async fn after_outage(
     stage: &Stage,
     load: &Load,
 ) -> Result<FaultEvidence> {
+    let went_on = all_answer(load).await;
+    until_all_serve(stage).await;
+    Ok(FaultEvidence {
+        lasted: Some(lasted),
+        went_on,
+        ..FaultEvidence::of(kind)
+    })
+}
+
+/// Waits until every session has answered another prompt, and returns how long that took.
+async fn all_answer(load: &Load) -> Option<Duration> {
     let began = Instant::now();
     // Each client waits for one answer, so that many more answers are those of all.
     let wanted = load.answered() + load.sessions.len() + 1;
@@ -105,12 +179,7 @@ async fn after_outage(
         sleep(LOOK).await;
         went_on = (load.answered() >= wanted).then(|| began.elapsed());
     }
-    until_all_serve(stage).await;
-    Ok(FaultEvidence {
-        lasted: Some(lasted),
-        went_on,
-        ..FaultEvidence::of(kind)
-    })
+    went_on
 }
 
 /// Waits until every node is in service. A node that never is appears in other checks.
@@ -144,13 +213,16 @@ async fn end_a_node(kind: FaultKind, stage: &mut Stage, session: String) -> Resu
         FaultKind::Kill => node.process.kill().await?,
         FaultKind::Freeze => node.process.freeze().await?,
         FaultKind::Drain => node.process.signal(Signal::SIGTERM)?,
-        FaultKind::Sever => node.link.set(LinkState::Cut),
+        FaultKind::Sever => node.set_links(LinkState::Cut),
         FaultKind::Cut
         | FaultKind::Hiccup
         | FaultKind::Team
         | FaultKind::NatsAway
+        | FaultKind::NatsKilled
         | FaultKind::NatsWiped
-        | FaultKind::StoreAway => node.link.set(LinkState::Stalled),
+        | FaultKind::LeaderKilled
+        | FaultKind::StoreAway
+        | FaultKind::StoreCut => node.set_links(LinkState::Stalled),
     }
     // A node that leaves may first release the lease, and then another one takes it from no node.
     let went_on = match kind == FaultKind::Drain {
@@ -180,7 +252,7 @@ async fn end_a_node(kind: FaultKind, stage: &mut Stage, session: String) -> Resu
 async fn ended(node: &mut Node) -> Result<Option<i32>> {
     // A node that drains was never stopped.
     node.process.signal(Signal::SIGCONT)?;
-    node.link.set(LinkState::Up);
+    node.set_links(LinkState::Up);
     let exit = node.process.ended(LEAVES).await?;
     if exit.is_none() {
         node.process.kill().await?;
@@ -239,7 +311,7 @@ async fn host_of(stage: &Stage, session: &str) -> Result<String> {
 }
 
 /// Starts a team that spans the nodes and has to end with the node of its orchestrator, kills that node,
-/// and waits for the end of the team's processes.
+/// and waits for the end of the team's processes and model calls.
 async fn end_a_team(stage: &mut Stage) -> Result<FaultEvidence> {
     let start = json!({
         "workspace": "prove", "prompt": "Hold all.", "on_node_death": "stop",
@@ -247,10 +319,11 @@ async fn end_a_team(stage: &mut Stage) -> Result<FaultEvidence> {
     });
     let session = load::start_session(&stage.caller, start).await?;
     let mark = format!("HELD=\"{}\"", stage.ledger().display());
-    let until = Instant::now() + CALM;
-    while shells(&mark) < WORKERS {
+    let until = Instant::now() + TEAM;
+    let (runners, talkers) = load::work_of_team(stage.workers());
+    while shells(&mark) < runners || stage.model.streams() < talkers {
         if Instant::now() > until {
-            bail!("the team of session {session} does not begin its work within {CALM:?}");
+            bail!("the team of session {session} does not begin its work within {TEAM:?}");
         }
         sleep(LOOK * 4).await;
     }
@@ -266,12 +339,20 @@ async fn end_a_team(stage: &mut Stage) -> Result<FaultEvidence> {
     while began.elapsed() < GOES_ON && (dead.is_none() || gone.is_none()) {
         sleep(LOOK * 2).await;
         dead = stage.timeline.death(&victim);
-        gone = gone.or_else(|| processes_with(&mark).is_empty().then(Instant::now));
+        // The calls of other sessions are short, so that now and then there is none.
+        let is_gone = || stage.model.streams() == 0 && processes_with(&mark).is_empty();
+        gone = gone.or_else(|| is_gone().then(Instant::now));
     }
-    let closed = |info: &Value| (text(info, "state") == "closed").then_some(());
-    let closed = session_until(stage, &session, CALM, closed).await;
+    let closed = |info: &Value| {
+        let agents = info.get("agents").and_then(Value::as_array);
+        let is_held = |agent: &Value| agent.get("node_id").is_some_and(|node| !node.is_null());
+        let is_closed = text(info, "state") == "closed" && !agents?.iter().any(is_held);
+        is_closed.then_some(())
+    };
+    let closed = session_until(stage, &session, TEAM, closed).await;
     let team = TeamEvidence {
         processes,
+        model_calls: talkers,
         stopped: dead.and_then(|dead| Some(gone?.saturating_duration_since(dead))),
         is_closed: closed.is_some(),
     };

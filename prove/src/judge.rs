@@ -88,10 +88,12 @@ pub fn judge(promise: Promise, evidence: &Evidence) -> Verdict {
         Promise::FrozenWritesNothing => frozen(evidence),
         Promise::TeamEnds => team_ends(evidence),
         Promise::Drain => drain(evidence),
-        Promise::NatsAway => away(evidence, FaultKind::NatsAway),
-        Promise::NatsWiped => away(evidence, FaultKind::NatsWiped),
-        Promise::StoreAway => away(evidence, FaultKind::StoreAway),
+        Promise::NatsAway => away(evidence, &[FaultKind::NatsAway, FaultKind::NatsKilled]),
+        Promise::NatsWiped => away(evidence, &[FaultKind::NatsWiped]),
+        Promise::ServerLost => away(evidence, &[FaultKind::LeaderKilled]),
+        Promise::StoreAway => away(evidence, &[FaultKind::StoreAway, FaultKind::StoreCut]),
         Promise::DecidedOnce => decided_once(evidence),
+        Promise::NothingRefused => nothing_refused(evidence),
         Promise::NothingLeft => nothing_left(evidence),
     };
     match checked {
@@ -312,13 +314,21 @@ fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
-/// Returns the middle and the highest of times, as a text.
+/// Returns the middle and the highest of times as a text, and the 99th of a hundred if there are as many.
 fn spread(times: &[Duration]) -> String {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
-    let middle = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
-    let highest = sorted.last().copied().unwrap_or_default();
-    format!("p50 {}, max {}", seconds(middle), seconds(highest))
+    let last = sorted.len().saturating_sub(1);
+    let at = |name: &str, percent: usize| {
+        let time = sorted.get((last * percent).div_ceil(100));
+        let time = time.copied().unwrap_or_default();
+        format!("{name} {:.2} s", time.as_secs_f64())
+    };
+    let mut parts = vec![at("p50", 50), at("max", 100)];
+    if times.len() >= 100 {
+        parts.insert(1, at("p99", 99));
+    }
+    parts.join(", ")
 }
 
 /// Checks that every time is there and within the bound. Timers that were late show that the machine was
@@ -401,6 +411,13 @@ fn no_false_verdict(evidence: &Evidence) -> Checked<Kept> {
     )
 }
 
+/// Returns whether another node goes on with a session of this node. A node whose claim got no answer claims
+/// again, and then goes on after itself.
+pub fn takes_over(event: &Value, node: &str) -> bool {
+    let is_resumed = text(event, "type") == "session_resumed";
+    is_resumed && data(event, "from_node") == node && text(event, "node_id") != node
+}
+
 fn frozen(evidence: &Evidence) -> Checked<Kept> {
     let woken: Vec<&FaultEvidence> = deaths(evidence)
         .filter(|fault| fault.team.is_none() && fault.kind != FaultKind::Kill)
@@ -411,9 +428,8 @@ fn frozen(evidence: &Evidence) -> Checked<Kept> {
             return breach(format!("node {node} was given up, and its process goes on"));
         }
         for session in &evidence.sessions {
-            let taken_over = session.log.iter().position(|event| {
-                text(event, "type") == "session_resumed" && data(event, "from_node") == node
-            });
+            let mut log = session.log.iter();
+            let taken_over = log.position(|event| takes_over(event, node));
             let after = session.log.iter().skip(taken_over.unwrap_or(usize::MAX));
             let late = after
                 .into_iter()
@@ -435,13 +451,16 @@ fn frozen(evidence: &Evidence) -> Checked<Kept> {
 
 fn team_ends(evidence: &Evidence) -> Checked<Kept> {
     let mut times = Vec::new();
-    let mut processes = 0;
+    let (mut processes, mut model_calls) = (0, 0);
     for fault in &evidence.faults {
         let Some(team) = &fault.team else { continue };
         let session = fault.session.as_deref().unwrap_or_default();
         processes += team.processes;
+        model_calls += team.model_calls;
         let Some(stopped) = team.stopped else {
-            return breach(format!("processes of the team of session {session} run on"));
+            return breach(format!(
+                "processes or model calls of the team of session {session} run on"
+            ));
         };
         if stopped > STOPPED + evidence.stall {
             return breach(format!(
@@ -461,7 +480,11 @@ fn team_ends(evidence: &Evidence) -> Checked<Kept> {
         return Ok(None);
     }
     kept(
-        format!("{}, {processes} processes", counted(times.len(), "team")),
+        format!(
+            "{}, {processes} processes, {}",
+            counted(times.len(), "team"),
+            counted(model_calls, "model call")
+        ),
         format!("{} after the verdict", spread(&times)),
     )
 }
@@ -490,23 +513,29 @@ fn drain(evidence: &Evidence) -> Checked<Kept> {
 }
 
 /// A fault of a server ends no node, and the prompts after it are answered, which other checks see.
-fn away(evidence: &Evidence, kind: FaultKind) -> Checked<Kept> {
-    let faults = || evidence.faults.iter().filter(|fault| fault.kind == kind);
+fn away(evidence: &Evidence, kinds: &[FaultKind]) -> Checked<Kept> {
+    let faults = || {
+        let faults = evidence.faults.iter();
+        faults.filter(|fault| kinds.contains(&fault.kind))
+    };
     if let Some(fault) = faults().find(|fault| fault.went_on.is_none()) {
         let lasted = fault.lasted.map(seconds).unwrap_or_default();
         return breach(format!(
             "no prompt was answered after {} of {lasted}",
-            kind.name()
+            fault.kind.name()
         ));
     }
-    let lasted: Vec<_> = faults().filter_map(|fault| fault.lasted).collect();
+    let longest = faults().filter_map(|fault| fault.lasted).max();
     let went_on: Vec<_> = faults().filter_map(|fault| fault.went_on).collect();
     if went_on.is_empty() {
         return Ok(None);
     }
-    let lasted = lasted.iter().map(|time| seconds(*time));
     kept(
-        lasted.collect::<Vec<_>>().join(", "),
+        format!(
+            "{}, up to {}",
+            counted(went_on.len(), "time"),
+            seconds(longest.unwrap_or_default())
+        ),
         format!("answers again after {}", spread(&went_on)),
     )
 }
@@ -554,9 +583,16 @@ fn decided_once(evidence: &Evidence) -> Checked<Kept> {
     )
 }
 
+fn nothing_refused(evidence: &Evidence) -> Checked<Kept> {
+    if let Some(why) = evidence.refused.first() {
+        return breach(format!("a provider would have refused a request: {why}"));
+    }
+    kept(format!("{} requests", evidence.requests), "0 refused")
+}
+
 fn nothing_left(evidence: &Evidence) -> Checked<Kept> {
     if let Some(process) = evidence.left.first() {
         return breach(format!("a process is left: {process}"));
     }
-    kept("after the last node had ended".into(), "0 processes")
+    kept("after the last answer and node".into(), "0 processes")
 }

@@ -21,7 +21,7 @@ mod timeline;
 
 use std::{
     future::Future,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -74,8 +74,9 @@ pub struct Proof {
     pub seed: u64,
     /// How long faults are inflicted. Each fault that fits the place is inflicted once in any case.
     pub lasts: Duration,
-    /// The faults to inflict; all that fit the place if there are none.
-    pub only: Vec<FaultKind>,
+    /// The faults to inflict, all that fit the place if there are none. A fault with a number is inflicted as
+    /// often as that, however long it takes.
+    pub only: Vec<(FaultKind, Option<u32>)>,
     /// Whether each tool runs twice, so that a person sees that the judge finds it in a real run.
     pub doubles_runs: bool,
     /// Where the report and, if a promise is broken, the logs are written.
@@ -103,6 +104,7 @@ impl Proof {
         tell: &Tell,
         interrupted: impl Future<Output = ()>,
     ) -> Result<Option<Report>> {
+        self.refuse_impossible()?;
         let temporary = std::env::temp_dir();
         let unfit = |error: anyhow::Error| UnfitPlace(format!("{error:#}"));
         let mut facts = preflight::before(&self.place, &temporary)
@@ -110,7 +112,7 @@ impl Proof {
             .map_err(unfit)?;
         refuse_bad(&facts)?;
         let stage = Stage::set(self.place.clone(), |ledger| {
-            load::script(ledger, self.doubles_runs)
+            load::script(ledger, self.doubles_runs, self.place.workers)
         });
         let mut stage = stage.await.map_err(unfit)?;
         let began = Instant::now();
@@ -125,15 +127,7 @@ impl Proof {
         let Some(mut evidence) = played else {
             return Ok(None);
         };
-        let folder = stage.folder.path().to_string_lossy().into_owned();
-        // The kernel may still remove the last process.
-        for _ in 0..50 {
-            evidence.left = processes::processes_with(&folder);
-            if evidence.left.is_empty() {
-                break;
-            }
-            sleep(Duration::from_millis(100)).await;
-        }
+        evidence.left.extend(left(stage.folder.path()).await);
         let report = Report::of(&self, facts, &evidence, began.elapsed());
         report.write(&self.folder, &evidence, stage.folder.path())?;
         Ok(Some(report))
@@ -142,7 +136,8 @@ impl Proof {
     /// Returns whether a fault can be inflicted in this place, and why not.
     fn fits(&self, kind: FaultKind) -> Result<(), &'static str> {
         let place = &self.place;
-        if kind == FaultKind::StoreAway && place.postgres.is_none() {
+        let is_of_store = matches!(kind, FaultKind::StoreAway | FaultKind::StoreCut);
+        if is_of_store && place.postgres.is_none() {
             return Err("SQLite is a file on this machine, which is never away");
         }
         if kind == FaultKind::NatsWiped && place.nats.is_some() {
@@ -150,10 +145,42 @@ impl Proof {
                 "the data of your NATS is not removed; without --nats the proof starts its own",
             );
         }
-        if !self.only.is_empty() && !self.only.contains(&kind) {
+        if kind == FaultKind::NatsKilled && place.nats.is_some() {
+            return Err("your NATS is not killed; without --nats the proof starts its own");
+        }
+        if kind == FaultKind::LeaderKilled && place.servers == 1 {
+            return Err("a single server has no others; --servers 3 starts three");
+        }
+        if !self.only.is_empty() && self.only.iter().all(|(only, _)| *only != kind) {
             return Err("it was left out with --only");
         }
         Ok(())
+    }
+
+    fn refuse_impossible(&self) -> Result<(), UnfitPlace> {
+        if let (Some(url), true) = (&self.place.nats, self.place.servers > 1) {
+            return Err(UnfitPlace(format!(
+                "several servers are those of a NATS of the proof's own, and the settings name yours at {}; leave out --nats or --servers",
+                without_secret(url)
+            )));
+        }
+        for (kind, _) in &self.only {
+            self.fits(*kind).map_err(|why| {
+                UnfitPlace(format!("`{}` of --only does not fit: {why}", kind.name()))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Returns the faults to inflict, and how often those with a number.
+    fn faults(&self) -> Vec<(FaultKind, Option<u32>)> {
+        if !self.only.is_empty() {
+            return self.only.clone();
+        }
+        let all = FaultKind::ALL.into_iter();
+        all.filter(|kind| self.fits(*kind).is_ok())
+            .map(|kind| (kind, None))
+            .collect()
     }
 
     /// Inflicts the faults, and gathers the evidence.
@@ -172,18 +199,22 @@ impl Proof {
         let mut evidence = Evidence::default();
         let mut decided = Vec::new();
         let (mut random, began) = (fastrand::Rng::with_seed(self.seed), Instant::now());
-        let mut kinds = FaultKind::ALL.to_vec();
-        kinds.retain(|kind| self.fits(*kind).is_ok());
+        let mut kinds = self.faults();
         // The verdicts have their bound only while NATS has been there for some time.
         let mut healthy_from = began;
-        let is_over = |round: usize| round > 0 && began.elapsed() >= self.lasts;
         for round in 0.. {
             random.shuffle(&mut kinds);
-            kinds.sort_by_key(|kind| kind.is_of_nats());
-            for kind in &kinds {
-                if is_over(round) {
-                    break;
+            kinds.sort_by_key(|(kind, _)| kind.is_of_nats());
+            let before = evidence.faults.len();
+            for (kind, times) in &mut kinds {
+                let is_due = match times {
+                    Some(times) => *times > 0,
+                    None => round == 0 || began.elapsed() < self.lasts,
+                };
+                if !is_due {
+                    continue;
                 }
+                *times = times.map(|times| times - 1);
                 sleep(CALM).await;
                 if kind.is_death() {
                     sleep_until(healthy_from).await;
@@ -196,7 +227,7 @@ impl Proof {
                 evidence.faults.push(fault);
                 healthy_from = healthy_from.max(Instant::now() + recovery(*kind));
             }
-            if is_over(round) {
+            if evidence.faults.len() == before {
                 break;
             }
             let decision = Box::pin(faults::decide_twice(stage, decided.len())).await?;
@@ -205,7 +236,8 @@ impl Proof {
         }
         tell("the last prompts are answered");
         evidence.accepted = load.finish().await?;
-        self.gather(stage, readers, decided, &mut evidence).await?;
+        evidence.left = left(&stage.ledger()).await;
+        gather(stage, readers, decided, &mut evidence).await?;
         evidence.stall = stalls.longest();
         Ok(evidence)
     }
@@ -213,51 +245,71 @@ impl Proof {
     fn lasts_of(&self, kind: FaultKind, random: &mut fastrand::Rng) -> Duration {
         let millis = match kind {
             FaultKind::NatsAway if self.lasts >= LONG && random.u8(..4) == 0 => 60_000,
-            FaultKind::NatsAway => random.u64(5_000..6_000),
+            FaultKind::NatsAway | FaultKind::LeaderKilled => random.u64(500..6_000),
             FaultKind::StoreAway => random.u64(1_000..4_000),
+            FaultKind::StoreCut => random.u64(50..300),
             FaultKind::NatsWiped | FaultKind::Hiccup => random.u64(100..1_000),
             FaultKind::Kill
             | FaultKind::Freeze
             | FaultKind::Cut
             | FaultKind::Sever
             | FaultKind::Drain
-            | FaultKind::Team => 0,
+            | FaultKind::Team
+            | FaultKind::NatsKilled => 0,
         };
         Duration::from_millis(millis)
     }
+}
 
-    async fn gather(
-        &self,
-        stage: &Stage,
-        readers: Readers,
-        decided: Vec<(evidence::WaitEvidence, AcceptedPrompt)>,
-        evidence: &mut Evidence,
-    ) -> Result<()> {
-        for (id, reader) in readers.0 {
-            let log = stage.caller.log(&id, 1, READ).await?;
-            let early = durable(&reader, log.len() as u64).await;
-            reader.leave(stage::LEAVES).await;
-            evidence.sessions.push(SessionEvidence {
-                id,
-                log: Arc::new(log),
-                early: Some(Arc::new(early)),
-            });
-        }
-        for (wait, prompt) in decided {
-            let log = ended(stage, &prompt).await?;
-            evidence.sessions.push(SessionEvidence {
-                id: wait.session.clone(),
-                log: Arc::new(log),
-                early: None,
-            });
-            evidence.accepted.push(prompt);
-            evidence.waits.push(wait);
-        }
-        evidence.declared_dead = stage.timeline.deaths();
-        let ledger = std::fs::read_to_string(stage.ledger()).unwrap_or_default();
-        evidence.ledger = ledger.lines().map(str::to_owned).collect();
-        Ok(())
+async fn gather(
+    stage: &Stage,
+    readers: Readers,
+    decided: Vec<(evidence::WaitEvidence, AcceptedPrompt)>,
+    evidence: &mut Evidence,
+) -> Result<()> {
+    for (id, reader) in readers.0 {
+        let log = stage.caller.log(&id, 1, READ).await?;
+        let early = durable(&reader, log.len() as u64).await;
+        reader.leave(stage::LEAVES).await;
+        evidence.sessions.push(SessionEvidence {
+            id,
+            log: Arc::new(log),
+            early: Some(Arc::new(early)),
+        });
     }
+    for (wait, prompt) in decided {
+        let log = ended(stage, &prompt).await?;
+        evidence.sessions.push(SessionEvidence {
+            id: wait.session.clone(),
+            log: Arc::new(log),
+            early: None,
+        });
+        evidence.accepted.push(prompt);
+        evidence.waits.push(wait);
+    }
+    evidence.requests = stage.model.request_count();
+    let refused = stage.model.violations();
+    evidence.refused = refused.into_iter().map(|refused| refused.message).collect();
+    evidence.declared_dead = stage.timeline.deaths();
+    let ledger = std::fs::read_to_string(stage.ledger()).unwrap_or_default();
+    evidence.ledger = ledger.lines().map(str::to_owned).collect();
+    Ok(())
+}
+
+/// Waits until no process has this path on its command line, and returns the command lines of those that
+/// remain.
+async fn left(path: &Path) -> Vec<String> {
+    let path = path.to_string_lossy();
+    let mut left = processes::processes_with(&path);
+    // The kernel may still remove the last process.
+    for _ in 0..50 {
+        if left.is_empty() {
+            break;
+        }
+        sleep(Duration::from_millis(100)).await;
+        left = processes::processes_with(&path);
+    }
+    left
 }
 
 /// Waits until a prompt has its end, and returns the log. The judge sees if there is no end.
@@ -278,7 +330,9 @@ async fn ended(stage: &Stage, prompt: &AcceptedPrompt) -> Result<Vec<Value>> {
 /// had time to fill again.
 const fn recovery(kind: FaultKind) -> Duration {
     match kind {
-        FaultKind::NatsAway => Duration::from_secs(5),
+        FaultKind::NatsAway | FaultKind::NatsKilled | FaultKind::LeaderKilled => {
+            Duration::from_secs(5)
+        }
         FaultKind::NatsWiped => Duration::from_secs(17),
         FaultKind::Kill
         | FaultKind::Freeze
@@ -287,7 +341,8 @@ const fn recovery(kind: FaultKind) -> Duration {
         | FaultKind::Sever
         | FaultKind::Drain
         | FaultKind::Team
-        | FaultKind::StoreAway => Duration::ZERO,
+        | FaultKind::StoreAway
+        | FaultKind::StoreCut => Duration::ZERO,
     }
 }
 

@@ -157,12 +157,21 @@ async fn answered(caller: &Caller, session: &str, id: &str, from: u64) -> Result
     Ok(None)
 }
 
-/// The number of workers of a team that has to end.
-pub const WORKERS: usize = 4;
+/// How many workers of a team that has to end run a process. The others wait for their model.
+const RUNNERS: usize = 12;
+/// How many workers one answer spawns at most, which is the default of `limits.answer.max_calls`.
+const OF_ONE_ANSWER: usize = 128;
+
+/// Returns how many processes and model calls a team that has to end has at once. Its lead waits for its
+/// model, too.
+pub fn work_of_team(workers: usize) -> (usize, usize) {
+    let runners = workers.min(RUNNERS);
+    (runners, workers - runners + 1)
+}
 
 /// Returns the script of the model. A lead does one piece of work itself, has its helper do another, and
 /// says that both are done. Each piece appends a line to the ledger.
-pub fn script(ledger: &Path, doubles_runs: bool) -> Script {
+pub fn script(ledger: &Path, doubles_runs: bool, workers: usize) -> Script {
     let ledger = ledger.display();
     let line = |mark: &str| format!("echo {{{{word_after:work }}}}{mark} >> {ledger}");
     let again = match doubles_runs {
@@ -174,20 +183,31 @@ pub fn script(ledger: &Path, doubles_runs: bool) -> Script {
         json!({"agent": "helper", "question": "work {{word_after:work }} for {{word_after:for }}"});
     let hold = format!("export HELD=\"{ledger}\"; sleep 1000; true");
     let hold = json!({"command": hold, "timeout": 600_000});
-    let worker = |number: usize| json!({"type": "worker", "name": format!("w{number}"), "system_prompt": "You hold.", "tools": ["bash"], "task": "Hold."});
-    let spawned = (0..WORKERS).fold(Reply::new(), |reply, number| {
-        reply.and_call("spawn_agent", worker(number))
-    });
+    let (runners, _) = work_of_team(workers);
+    let worker = |number: usize| {
+        let part = if number < runners {
+            "You hold."
+        } else {
+            "You talk."
+        };
+        json!({"type": "worker", "name": format!("w{number}"), "system_prompt": part, "tools": ["bash"], "task": "Hold."})
+    };
+    let numbers: Vec<usize> = (0..workers).collect();
+    let spawned = |some: &[usize]| {
+        some.iter().fold(Reply::new(), |reply, number| {
+            reply.and_call("spawn_agent", worker(*number))
+        })
+    };
+    let endless = || Reply::text("word ".repeat(500)).pace(Pace::per_second(0.2));
+    let lead = numbers
+        .chunks(OF_ONE_ANSWER)
+        .map(spawned)
+        .chain([endless()]);
     let asked = json!({"command": format!("echo {{{{word_after:asked }}}} >> {ledger}")});
     Script::new()
         .rule(When::any().system("You hold."), Reply::call("bash", hold))
-        .rounds(
-            When::any().user("Hold all."),
-            [
-                spawned,
-                Reply::text("word ".repeat(2_000)).pace(Pace::per_second(1.0)),
-            ],
-        )
+        .rule(When::any().system("You talk."), endless())
+        .rounds(When::any().user("Hold all."), lead)
         .rounds(
             When::any().user("asked "),
             [Reply::call("bash", asked), Reply::text("It is decided.")],

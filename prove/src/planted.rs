@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 
 use crate::{
     client::{data, inputs_that_end, text},
-    evidence::{Evidence, FaultEvidence},
-    judge::{Verdict, judge},
+    evidence::{Evidence, FaultEvidence, FaultKind},
+    judge::{Verdict, judge, takes_over},
     promise::Promise,
 };
 
 /// A way to plant a fault. Returns `None` if the evidence has nothing in which to plant it.
 type Plant = fn(&mut Evidence) -> Option<()>;
 
-const FAULTS: [(&str, Promise, Plant); 17] = [
+const FAULTS: [(&str, Promise, Plant); 22] = [
     ("an answer is lost", Promise::Answered, |evidence| {
         let prompt = evidence.accepted.last()?.clone();
         change(evidence, |event| {
@@ -131,6 +131,11 @@ const FAULTS: [(&str, Promise, Plant); 17] = [
         death(evidence)?.verdict = Some(late);
         Some(())
     }),
+    (
+        "NATS loses its data and no prompt is answered",
+        Promise::NatsWiped,
+        |evidence| unanswered(evidence, &[FaultKind::NatsWiped]),
+    ),
     ("a session does not go on", Promise::GoesOn, |evidence| {
         death(evidence)?.went_on = None;
         Some(())
@@ -153,9 +158,7 @@ const FAULTS: [(&str, Promise, Plant); 17] = [
                 .iter()
                 .find(|fault| fault.kind.is_death() && fault.exit.is_some())?;
             let node = woken.node.clone()?;
-            let taken_over = |event: &Value| {
-                text(event, "type") == "session_resumed" && data(event, "from_node") == node
-            };
+            let taken_over = |event: &Value| takes_over(event, &node);
             let mut logs = evidence.sessions.iter_mut().map(|session| &mut session.log);
             let log = Arc::make_mut(logs.find(|log| log.iter().any(taken_over))?);
             let mut late = log.last()?.clone();
@@ -177,6 +180,21 @@ const FAULTS: [(&str, Promise, Plant); 17] = [
         },
     ),
     (
+        "NATS comes back and no prompt is answered",
+        Promise::NatsAway,
+        |evidence| unanswered(evidence, &[FaultKind::NatsAway, FaultKind::NatsKilled]),
+    ),
+    (
+        "no prompt is answered without a server",
+        Promise::ServerLost,
+        |evidence| unanswered(evidence, &[FaultKind::LeaderKilled]),
+    ),
+    (
+        "Postgres comes back and no prompt is answered",
+        Promise::StoreAway,
+        |evidence| unanswered(evidence, &[FaultKind::StoreAway, FaultKind::StoreCut]),
+    ),
+    (
         "two people get two decisions",
         Promise::DecidedOnce,
         |evidence| {
@@ -194,6 +212,14 @@ const FAULTS: [(&str, Promise, Plant); 17] = [
                 Some(ran) => _ = evidence.ledger.remove(ran),
                 None => evidence.ledger.push(mark),
             }
+            Some(())
+        },
+    ),
+    (
+        "a provider would refuse a request",
+        Promise::NothingRefused,
+        |evidence| {
+            evidence.refused.push("two answers to one call".into());
             Some(())
         },
     ),
@@ -218,6 +244,13 @@ fn change(evidence: &mut Evidence, at: impl FnMut(&mut Value) -> Option<()>) -> 
 fn death(evidence: &mut Evidence) -> Option<&mut FaultEvidence> {
     let mut faults = evidence.faults.iter_mut();
     faults.find(|fault| fault.kind.is_death() && fault.team.is_none())
+}
+
+fn unanswered(evidence: &mut Evidence, kinds: &[FaultKind]) -> Option<()> {
+    let mut faults = evidence.faults.iter_mut();
+    let fault = faults.find(|fault| kinds.contains(&fault.kind))?;
+    fault.went_on = None;
+    Some(())
 }
 
 /// Which planted faults the judge has found.

@@ -118,10 +118,7 @@ fn concerns(fact: &Fact) -> bool {
 
 /// Looks at how many copies of the registry there are.
 async fn registry(stage: &Stage) -> Result<Fact> {
-    let jetstream = async_nats::jetstream::new(stage.caller.nats.clone());
-    let name = format!("KV_{}_planck_registry", stage.prefix);
-    let mut stream = jetstream.get_stream(&name).await?;
-    let copies = stream.info().await?.config.num_replicas;
+    let copies = stage.registry().await?.config.num_replicas;
     let what = format!("{copies} copies of the registry");
     Ok(match copies {
         0 | 1 => Fact::note(

@@ -18,13 +18,15 @@ pub enum Promise {
     Drain,
     NatsAway,
     NatsWiped,
+    ServerLost,
     StoreAway,
     DecidedOnce,
+    NothingRefused,
     NothingLeft,
 }
 
 impl Promise {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Answered,
         Self::Once,
         Self::Dense,
@@ -37,8 +39,10 @@ impl Promise {
         Self::Drain,
         Self::NatsAway,
         Self::NatsWiped,
+        Self::ServerLost,
         Self::StoreAway,
         Self::DecidedOnce,
+        Self::NothingRefused,
         Self::NothingLeft,
     ];
 
@@ -57,8 +61,10 @@ impl Promise {
             Self::Drain => "a node that leaves hands its work over",
             Self::NatsAway => "NATS may be away",
             Self::NatsWiped => "NATS may lose its data",
+            Self::ServerLost => "NATS may lose one of its servers",
             Self::StoreAway => "the database may be away",
             Self::DecidedOnce => "a wait is decided once",
+            Self::NothingRefused => "no provider would refuse a request",
             Self::NothingLeft => "no process is left behind",
         }
     }
@@ -77,8 +83,10 @@ impl Promise {
             Self::Drain => "drain",
             Self::NatsAway => "nats-away",
             Self::NatsWiped => "nats-wiped",
+            Self::ServerLost => "server-lost",
             Self::StoreAway => "store-away",
             Self::DecidedOnce => "decided-once",
+            Self::NothingRefused => "nothing-refused",
             Self::NothingLeft => "nothing-left",
         }
     }

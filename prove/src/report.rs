@@ -74,6 +74,7 @@ fn needs(promise: Promise) -> Option<FaultKind> {
         Promise::Drain => Some(FaultKind::Drain),
         Promise::NatsAway => Some(FaultKind::NatsAway),
         Promise::NatsWiped => Some(FaultKind::NatsWiped),
+        Promise::ServerLost => Some(FaultKind::LeaderKilled),
         Promise::StoreAway => Some(FaultKind::StoreAway),
         Promise::Verdict | Promise::GoesOn => Some(FaultKind::Kill),
         Promise::TeamEnds => Some(FaultKind::Team),
@@ -83,16 +84,19 @@ fn needs(promise: Promise) -> Option<FaultKind> {
         | Promise::Same
         | Promise::NoFalseVerdict
         | Promise::DecidedOnce
+        | Promise::NothingRefused
         | Promise::NothingLeft => None,
     }
 }
 
 impl Report {
     pub fn of(proof: &Proof, facts: Vec<Fact>, evidence: &Evidence, took: Duration) -> Self {
-        let known = Promise::ALL.into_iter();
-        // A file on this machine is never away.
-        let known = known
-            .filter(|promise| *promise != Promise::StoreAway || proof.place.postgres.is_some());
+        // A file on this machine is never away, and a single server has no others.
+        let is_there = |promise: &Promise| {
+            (*promise != Promise::StoreAway || proof.place.postgres.is_some())
+                && (*promise != Promise::ServerLost || proof.place.servers > 1)
+        };
+        let known = Promise::ALL.into_iter().filter(is_there);
         let judged = known.map(|promise| {
             let mut verdict = judge(promise, evidence);
             let unfit = needs(promise).and_then(|kind| proof.fits(kind).err());
@@ -116,6 +120,9 @@ impl Report {
         });
         let nats = match &proof.place.nats {
             Some(url) => format!("your NATS at {}", without_secret(url)),
+            None if proof.place.servers > 1 => {
+                format!("a NATS of its own of {} servers", proof.place.servers)
+            }
             None => "a NATS of its own".to_owned(),
         };
         let store = match &proof.place.postgres {
@@ -273,7 +280,11 @@ fn again(proof: &Proof) -> String {
         proof.seed,
         proof.lasts.as_secs()
     )];
-    words.push(format!("--nodes {}", proof.place.nodes));
+    let (nodes, servers) = (proof.place.nodes, proof.place.servers);
+    let workers = proof.place.workers;
+    words.push(format!(
+        "--nodes {nodes} --servers {servers} --workers {workers}"
+    ));
     if let Some(url) = &proof.place.nats {
         words.push(format!("--nats {}", without_secret(url)));
     }
@@ -281,7 +292,11 @@ fn again(proof: &Proof) -> String {
         words.push(format!("--store {}", without_secret(url)));
     }
     if !proof.only.is_empty() {
-        let only: Vec<_> = proof.only.iter().map(|kind| kind.name()).collect();
+        let only = proof.only.iter().map(|(kind, times)| match times {
+            Some(times) => format!("{}={times}", kind.name()),
+            None => kind.name().to_owned(),
+        });
+        let only: Vec<_> = only.collect();
         words.push(format!("--only {}", only.join(",")));
     }
     if proof.doubles_runs {

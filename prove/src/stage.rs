@@ -3,11 +3,13 @@
 use std::{
     ffi::OsString,
     fs,
+    net::TcpListener,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
+use async_nats::jetstream::stream;
 use planck_scripted_model::{Script, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -15,7 +17,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     client::{Caller, text, without_secret},
-    link::{self, Link},
+    link::{Link, LinkState, Server as Behind},
     processes::{Launch, Process},
     schema::Schema,
     timeline::Timeline,
@@ -43,6 +45,10 @@ pub struct Place {
     /// The Postgres of the user. Without one the sessions are files of SQLite.
     pub postgres: Option<String>,
     pub nodes: usize,
+    /// How many servers the NATS of the proof has: one, or three.
+    pub servers: usize,
+    /// How many workers a team has that has to end with its orchestrator's node.
+    pub workers: usize,
 }
 
 /// Everything that runs. Dropping it kills the processes and removes the folder.
@@ -63,27 +69,35 @@ pub struct Stage {
 
 /// The NATS of a proof.
 pub struct Nats {
-    /// `HOST:PORT`
-    address: String,
+    /// `HOST:PORT` of each server.
+    addresses: Vec<String>,
     /// The user and password of the address, with an `@` after them, or nothing.
     user: String,
-    /// The server, if the proof started it.
-    pub own: Option<OwnNats>,
+    /// The servers that the proof started.
+    pub own: Vec<OwnNats>,
 }
 
 pub struct OwnNats {
     program: PathBuf,
     launch: Launch,
     folder: PathBuf,
+    pub name: String,
     port: u16,
+    settings: String,
     process: Option<Process>,
 }
 
-/// A node with its own link to NATS.
+/// A node with its own link to each server of NATS.
 pub struct Node {
     pub id: String,
     pub process: Process,
-    pub link: Link,
+    pub links: Vec<Link>,
+}
+
+impl Node {
+    pub fn set_links(&self, state: LinkState) {
+        self.links.iter().for_each(|link| link.set(state));
+    }
 }
 
 impl Stage {
@@ -94,6 +108,9 @@ impl Stage {
         let prefix = prefix.to_string_lossy().replace('.', "-");
         let nats = Nats::start(&place, folder.path()).await?;
         let caller = Caller::connect(&nats.url(), &prefix).await?;
+        if place.servers > 1 {
+            until_copies_fit(&caller, &prefix, place.servers).await?;
+        }
         let timeline = Timeline::start(&caller).await?;
         let script = script(&folder.path().join(LEDGER)).without_auth();
         let mut stage = Self {
@@ -137,9 +154,12 @@ impl Stage {
     pub async fn add(&mut self) -> Result<()> {
         self.started += 1;
         let name = format!("prove-{}", self.started);
-        let link = Link::to(link::Server::Tcp(self.nats.address.clone())).await?;
+        let mut links = Vec::new();
+        for address in &self.nats.addresses {
+            links.push(Link::to(Behind::Tcp(address.clone())).await?);
+        }
         let config = self.path(&format!("{name}.toml"));
-        fs::write(&config, self.settings(&name, &link))?;
+        fs::write(&config, self.settings(&name, &links))?;
         let arguments = ["node", "--no-project", "--config"].map(OsString::from);
         let arguments = [arguments.to_vec(), vec![config.into_os_string()]].concat();
         let mut process = self.start(&name, &arguments)?;
@@ -154,7 +174,7 @@ impl Stage {
             }
             sleep(Duration::from_millis(50)).await;
         };
-        self.nodes.push(Node { id, process, link });
+        self.nodes.push(Node { id, process, links });
         Ok(())
     }
 
@@ -172,18 +192,23 @@ impl Stage {
     }
 
     /// Returns the configuration of a node as TOML.
-    fn settings(&self, name: &str, link: &Link) -> String {
+    fn settings(&self, name: &str, links: &[Link]) -> String {
         let at = |name: &str| quoted(&self.path(name).to_string_lossy());
         let store = match (&self.schema, &self.store) {
             (Some(schema), Some(link)) => schema.url_over(link.address()),
             (_, _) => format!("sqlite:{}", self.path("sessions").display()),
         };
-        let nats = format!("nats://{}{}", self.nats.user, link.address());
+        let user = &self.nats.user;
+        let nats = links
+            .iter()
+            .map(|link| format!("nats://{user}{}", link.address()));
+        let nats = nats.collect::<Vec<_>>().join(",");
         [
             format!("node.name = {}\n", quoted(name)),
             format!("node.data_dir = {}\n", at(&format!("{name}-data"))),
-            "node.capacity = 10000\n".to_owned(),
+            "node.capacity = 10000\nlimits.session.max_agents = 10000\n".to_owned(),
             format!("nats.url = {}\n", quoted(&nats)),
+            format!("nats.replicas = {}\n", self.place.servers),
             format!("nats.subject_prefix = {}\n", quoted(&self.prefix)),
             format!("store.url = {}\n", quoted(&store)),
             format!("workspaces.prove = {}\n", at("work")),
@@ -212,6 +237,11 @@ impl Stage {
         words.map(OsString::from).chain([config]).collect()
     }
 
+    /// Returns how many workers a team has that has to end.
+    pub fn workers(&self) -> usize {
+        self.place.workers
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -231,18 +261,27 @@ impl Stage {
         let nodes = std::mem::take(&mut self.nodes);
         let leaving = nodes.into_iter().map(|node| async move {
             node.process.leave(LEAVES).await;
-            drop(node.link);
+            drop(node.links);
         });
         futures_util::future::join_all(leaving).await;
         let schema = match self.schema.take() {
             Some(schema) => schema.remove().await,
             None => Ok(()),
         };
-        match &mut self.nats.own {
-            Some(own) => own.stop().await,
-            None => self.remove_registry().await?,
+        if self.nats.own.is_empty() {
+            self.remove_registry().await?;
+        }
+        for server in &mut self.nats.own {
+            server.stop().await;
         }
         schema
+    }
+
+    /// Returns what the servers say of the stream of the registry.
+    pub async fn registry(&self) -> Result<stream::Info> {
+        let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
+        let name = format!("KV_{}_planck_registry", self.prefix);
+        Ok(jetstream.get_stream(&name).await?.cached_info().clone())
     }
 
     async fn remove_registry(&self) -> Result<()> {
@@ -254,6 +293,25 @@ impl Stage {
     }
 }
 
+/// Waits until the servers can keep so many copies of a stream, which nodes require of them.
+async fn until_copies_fit(caller: &Caller, prefix: &str, copies: usize) -> Result<()> {
+    let jetstream = async_nats::jetstream::new(caller.nats.clone());
+    let config = stream::Config {
+        name: format!("{prefix}-ready"),
+        num_replicas: copies,
+        ..stream::Config::default()
+    };
+    let until = Instant::now() + STARTS;
+    while let Err(error) = jetstream.create_stream(config.clone()).await {
+        if Instant::now() > until {
+            return Err(error).with_context(|| format!("{copies} servers of NATS do not join"));
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    jetstream.delete_stream(&config.name).await?;
+    Ok(())
+}
+
 /// Returns a text as TOML writes it, which is as JSON does.
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
@@ -263,10 +321,11 @@ impl Nats {
     async fn start(place: &Place, folder: &Path) -> Result<Self> {
         let Some(url) = &place.nats else {
             let own = OwnNats::start(place, folder).await?;
+            let address = |server: &OwnNats| format!("127.0.0.1:{}", server.port);
             return Ok(Self {
-                address: format!("127.0.0.1:{}", own.port),
+                addresses: own.iter().map(address).collect(),
                 user: String::new(),
-                own: Some(own),
+                own,
             });
         };
         // A link leads to one server.
@@ -280,67 +339,79 @@ impl Nats {
             .rsplit_once(':')
             .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         Ok(Self {
-            address: if has_port {
+            addresses: vec![if has_port {
                 host.to_owned()
             } else {
                 format!("{host}:4222")
-            },
+            }],
             user: if user.is_empty() {
                 String::new()
             } else {
                 format!("{user}@")
             },
-            own: None,
+            own: Vec::new(),
         })
     }
 
     pub fn url(&self) -> String {
-        format!("nats://{}{}", self.user, self.address)
+        let url = |address: &String| format!("nats://{}{address}", self.user);
+        self.addresses.iter().map(url).collect::<Vec<_>>().join(",")
     }
 }
 
 impl OwnNats {
-    async fn start(place: &Place, folder: &Path) -> Result<Self> {
+    async fn start(place: &Place, folder: &Path) -> Result<Vec<Self>> {
         let program = place.nats_server.clone().context(
             "no nats-server (2.12 or later): install it and put it on the PATH, set NATS_SERVER, or name your own NATS with --nats",
         )?;
-        // The same port is needed again after the server has ended.
-        let free = std::net::TcpListener::bind("127.0.0.1:0")?;
-        let mut own = Self {
-            program,
-            launch: place.launch,
-            folder: folder.to_owned(),
-            port: free.local_addr()?.port(),
-            process: None,
-        };
-        drop(free);
-        own.restart().await?;
-        Ok(own)
-    }
-
-    fn data(&self) -> PathBuf {
-        self.folder.join("jetstream")
+        // The same ports are needed again after a server has ended.
+        let held = std::iter::repeat_with(hold_port).take(2 * place.servers);
+        let held = held.collect::<Result<Vec<_>>>()?;
+        let ports = held.iter().map(|held| Ok(held.local_addr()?.port()));
+        let ports = ports.collect::<Result<Vec<u16>>>()?;
+        drop(held);
+        let (clients, routes) = ports.split_at(place.servers);
+        let all = routes
+            .iter()
+            .map(|port| format!("\"nats://127.0.0.1:{port}\""));
+        let all = all.collect::<Vec<_>>().join(", ");
+        let mut servers = Vec::new();
+        for (port, route) in clients.iter().zip(routes) {
+            let name = format!("nats-{}", servers.len() + 1);
+            let data = folder.join(&name);
+            let mut settings = format!(
+                "server_name: {name}\nlisten: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {data:?} }}\nping_interval: \"2s\"\n\
+                 ping_max: 2\nwrite_deadline: \"3s\"\nno_fast_producer_stall: true\nmax_payload: 8MB\n"
+            );
+            if place.servers > 1 {
+                // A node that learnt the addresses of the servers would pass by its links.
+                settings += &format!(
+                    "cluster {{ name: prove, listen: \"127.0.0.1:{route}\", routes: [{all}], no_advertise: true }}\n"
+                );
+            }
+            let mut server = Self {
+                program: program.clone(),
+                launch: place.launch,
+                folder: folder.to_owned(),
+                name,
+                port: *port,
+                settings,
+                process: None,
+            };
+            server.restart().await?;
+            servers.push(server);
+        }
+        Ok(servers)
     }
 
     /// Starts the server, and waits until it accepts connections.
     pub async fn restart(&mut self) -> Result<()> {
-        let config = self.folder.join("nats.conf");
-        let data = self.data();
-        let settings = format!(
-            "listen: \"127.0.0.1:{}\"\njetstream {{ store_dir: {data:?} }}\nping_interval: \"2s\"\nping_max: 2\n\
-             write_deadline: \"3s\"\nno_fast_producer_stall: true\nmax_payload: 8MB\n",
-            self.port
-        );
-        fs::write(&config, settings)?;
+        let config = self.folder.join(&self.name).with_extension("conf");
+        fs::write(&config, &self.settings)?;
         let arguments = ["-c".into(), config.into_os_string()];
         let program = self.program.as_os_str();
-        let mut process = Process::start(
-            "nats-server",
-            self.launch,
-            program,
-            &arguments,
-            &self.folder,
-        )?;
+        let mut process =
+            Process::start(&self.name, self.launch, program, &arguments, &self.folder)?;
         let until = Instant::now() + STARTS;
         while tokio::net::TcpStream::connect(("127.0.0.1", self.port))
             .await
@@ -362,9 +433,24 @@ impl OwnNats {
         }
     }
 
+    pub async fn kill(&mut self) -> Result<()> {
+        match self.process.take() {
+            Some(mut process) => process.kill().await,
+            None => Ok(()),
+        }
+    }
+
     /// Removes what the server has stored. The server must have ended.
     pub fn wipe(&self) -> Result<()> {
-        let data = self.data();
+        let data = self.folder.join(&self.name);
         fs::remove_dir_all(&data).with_context(|| format!("cannot remove {}", data.display()))
     }
+}
+
+/// Holds a port of this machine until the listener is dropped. It is below those that the kernel chooses for
+/// outgoing connections, because one of them could otherwise take the port of a server that is away.
+fn hold_port() -> Result<TcpListener> {
+    let ports = std::iter::repeat_with(|| fastrand::u16(10_000..32_000)).take(100);
+    let mut held = ports.filter_map(|port| TcpListener::bind(("127.0.0.1", port)).ok());
+    held.next().context("no port of this machine is free")
 }

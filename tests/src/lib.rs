@@ -5,7 +5,6 @@ pub mod attached;
 pub mod browser;
 pub mod bubblewrap;
 pub mod caller;
-pub mod chaos;
 pub mod editor;
 pub mod eventually;
 pub mod example;

@@ -148,16 +148,6 @@ impl World {
         .await
     }
 
-    /// Waits until every server has the whole registry.
-    pub async fn registry_is_whole(&self) -> Result<()> {
-        within(ELECTED, "all servers have the registry", async || {
-            let info = self.registry().await?;
-            (info.leader.is_some() && info.replicas.iter().all(|replica| replica.current))
-                .then_some(())
-        })
-        .await
-    }
-
     /// Returns which server leads the registry's stream and whether each replica is current, or
     /// `None` if the stream cannot be read.
     async fn registry(&self) -> Option<ClusterInfo> {

@@ -2,7 +2,6 @@
 //! survive, and how one team works over several of them.
 
 mod acknowledged;
-mod chaos;
 mod crowd;
 mod death;
 mod draining;

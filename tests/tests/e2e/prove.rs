@@ -96,12 +96,14 @@ fn in_state<'a>(report: &'a Value, wanted: &str) -> Vec<&'a str> {
 #[tokio::test(flavor = "multi_thread")]
 async fn promises_are_kept_and_what_was_left_out_is_not_called_kept() -> Result<()> {
     let folder = TempDir::new()?;
-    let arguments = ["--for", "1s", "--only", "kill,hiccup,freeze"];
+    let arguments = ["--only", "kill=2,hiccup=1,freeze=1"];
     let (code, report) = proven(folder.path(), &arguments).await?;
     let untested = ["team-ends", "drain", "nats-away", "nats-wiped"];
     assert_eq!(in_state(&report, "not tested"), untested, "{report:#}");
     assert_eq!(in_state(&report, "broken"), [""; 0], "{report:#}");
     ensure!(code == Some(3) || code == Some(1), "{code:?}");
+    let faults = report["faults"].as_array().unwrap().iter();
+    assert_eq!(faults.filter(|fault| fault["kind"] == "kill").count(), 2);
     ensure!(report["planted"]["found"].as_array().unwrap().len() > 12);
     let page = std::fs::read_to_string(folder.path().join("report/report.md"))?;
     ensure!(
@@ -149,7 +151,17 @@ async fn place_that_is_not_fit_is_refused_with_the_way_out() -> Result<()> {
             "cannot reach postgres://127.0.0.1:1/db",
         ),
         (["--only", "fire"], "the faults are kill, freeze"),
+        (["--only", "kill=0"], "`0` is no number from 1 to 10000"),
+        (["--only", "kill,kill=2"], "names `kill` twice"),
+        (["--only", "store-cut"], "SQLite is a file on this machine"),
+        (["--only", "leader-killed=1"], "--servers 3 starts three"),
         (["--nodes", "1"], "1 is not in 2..=20"),
+        (["--workers", "0"], "0 is not in 1..=2000"),
+        (["--servers", "2"], "has 1 server or 3"),
+        (
+            ["--servers=3", "--nats=nats://me:secret@127.0.0.1:1"],
+            "name yours at nats://127.0.0.1:1; leave out --nats or --servers",
+        ),
     ] {
         let ran = timeout(PATIENCE, prove(folder.path(), &arguments)?.output()).await??;
         let errors = String::from_utf8_lossy(&ran.stderr);
@@ -217,24 +229,63 @@ async fn interrupt_removes_everything_and_a_second_proof_is_refused() -> Result<
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes a minute: make test-all"]
-async fn all_promises_are_kept_on_sqlite() -> Result<()> {
+/// Runs a proof of so many faults, and checks that each of these promises is kept.
+async fn keeps(only: &str, arguments: &[&str], promises: &[&str]) -> Result<()> {
     let folder = TempDir::new()?;
-    let (_, report) = proven(folder.path(), &["--for", "30s"]).await?;
-    assert_eq!(in_state(&report, "kept").len(), 14, "{report:#}");
+    let arguments = [&["--only", only], arguments].concat();
+    let (_, report) = proven(folder.path(), &arguments).await?;
+    assert_eq!(in_state(&report, "broken"), [""; 0], "{report:#}");
+    let kept = in_state(&report, "kept");
+    ensure!(
+        promises.iter().all(|name| kept.contains(name)),
+        "{report:#}"
+    );
+    let named = only
+        .split(',')
+        .map(|fault| fault.split_once('=').context("no number"));
+    for fault in named {
+        let (name, times) = fault?;
+        let faults = report["faults"].as_array().context("no faults")?.iter();
+        let inflicted = faults.filter(|fault| fault["kind"] == name).count();
+        assert_eq!(inflicted, times.parse::<usize>()?, "{name}");
+    }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes a minute: make test-all"]
-async fn all_promises_are_kept_in_a_schema_of_postgres() -> Result<()> {
-    let folder = TempDir::new()?;
+async fn all_promises_are_kept_on_sqlite() -> Result<()> {
+    let nodes = "kill=3,freeze=3,hiccup=5,cut=1,sever=1,drain=1,team=1";
+    let nats = "nats-away=3,nats-killed=3,nats-wiped=1";
+    let teams = ["--workers", "20"];
+    tokio::try_join!(
+        keeps(nodes, &teams, &["goes-on", "team-ends", "drain"]),
+        keeps(nats, &[], &["nats-away", "nats-wiped"]),
+    )?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes a minute: make test-all"]
+async fn all_promises_are_kept_under_ten_of_each_fault_on_postgres() -> Result<()> {
     let database = Database::create().await?;
     let url = database.url();
-    let (_, report) = proven(folder.path(), &["--for", "30s", "--store", &url]).await?;
-    assert_eq!(in_state(&report, "kept").len(), 15, "{report:#}");
+    let store = ["--store", &url];
+    let servers = "nats-away=10,nats-killed=10,store-away=10,store-cut=10";
+    tokio::try_join!(
+        keeps("kill=10,hiccup=10,drain=1,team=1", &store, &["team-ends"]),
+        keeps("freeze=10", &store, &["frozen-writes-nothing"]),
+        keeps("cut=5,sever=5", &store, &["goes-on", "same"]),
+        keeps(servers, &store, &["nats-away", "store-away"]),
+    )?;
     no_schema_is_left(&url).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes half a minute: make test-all"]
+async fn all_promises_are_kept_with_three_servers() -> Result<()> {
+    let faults = "leader-killed=2,kill=1,cut=1,nats-away=1,nats-wiped=1";
+    keeps(faults, &["--servers", "3"], &["server-lost", "nats-wiped"]).await
 }
 
 async fn no_schema_is_left(url: &str) -> Result<()> {
