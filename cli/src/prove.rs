@@ -139,7 +139,10 @@ impl ProveArgs {
             return Err(UsageError(format!("--only names `{name}` twice; name it once")).into());
         }
         let config = global.config()?;
-        let url = config.nats.url.as_ref();
+        let nats = &config.nats;
+        // A NATS of the proof's own has no users.
+        let creds = nats.creds.as_ref().filter(|_| nats.url.is_some());
+        let nkey = nats.nkey.as_ref().filter(|_| nats.url.is_some());
         let store = config.store.url.reveal();
         let seed = self.seed.unwrap_or_else(|| fastrand::u64(1..1_000_000));
         let folder = self.report.clone();
@@ -147,7 +150,9 @@ impl ProveArgs {
             place: Place {
                 program: reap::THIS_BINARY.into(),
                 launch: reap::bound_to_this_process,
-                nats: url.map(|url| url.reveal().to_owned()),
+                nats: nats.url.as_ref().map(|url| url.reveal().to_owned()),
+                creds: creds.map(std::path::absolute).transpose()?,
+                nkey: nkey.map(|nkey| nkey.reveal().to_owned()),
                 nats_server: find_nats_server(),
                 postgres: store.starts_with("postgres").then(|| store.to_owned()),
                 nodes: self.nodes.into(),

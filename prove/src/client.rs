@@ -34,7 +34,7 @@ pub enum Answer {
 
 impl Caller {
     /// Connects to a server. The connection is made again whenever it breaks.
-    pub async fn connect(url: &str, prefix: &str) -> Result<Self> {
+    pub async fn connect(login: ConnectOptions, url: &str, prefix: &str) -> Result<Self> {
         let servers = url
             .split(',')
             .map(str::parse)
@@ -43,8 +43,8 @@ impl Caller {
             .iter()
             .find_map(|server| Some((plain(server.username()?), plain(server.password()?))));
         let options = match user {
-            Some((user, password)) => ConnectOptions::with_user_and_password(user, password),
-            None => ConnectOptions::new(),
+            Some((user, password)) => login.user_and_password(user, password),
+            None => login,
         };
         let options = options
             .name("planck prove")

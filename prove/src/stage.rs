@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use async_nats::jetstream::stream;
+use async_nats::{ConnectOptions, jetstream::stream};
 use planck_scripted_model::{Script, Server};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -31,6 +31,8 @@ pub const LEAVES: Duration = Duration::from_secs(30);
 const LEDGER: &str = "work/ledger";
 /// The configuration of the attached clients.
 const CLIENT: &str = "client.toml";
+/// The seed of the user of NATS, which only this user can read, because of the folder it is in.
+const NKEY: &str = "nkey";
 
 /// Where a proof runs.
 #[derive(Debug, Clone)]
@@ -40,6 +42,10 @@ pub struct Place {
     pub launch: Launch,
     /// The NATS of the user. Without one the proof starts its own.
     pub nats: Option<String>,
+    /// The credentials file of its user.
+    pub creds: Option<PathBuf>,
+    /// The seed of its user.
+    pub nkey: Option<String>,
     /// The nats-server that is started without a NATS of the user.
     pub nats_server: Option<PathBuf>,
     /// The Postgres of the user. Without one the sessions are files of SQLite.
@@ -49,6 +55,21 @@ pub struct Place {
     pub servers: usize,
     /// How many workers a team has that has to end with its orchestrator's node.
     pub workers: usize,
+}
+
+impl Place {
+    /// Returns how the proof itself logs in to NATS, if its address has no user.
+    async fn login(&self) -> Result<ConnectOptions> {
+        let options = ConnectOptions::new();
+        match (&self.creds, &self.nkey) {
+            (Some(creds), _) => {
+                let read = options.credentials_file(creds).await;
+                read.with_context(|| format!("cannot read NATS credentials {}", creds.display()))
+            }
+            (None, Some(nkey)) => Ok(options.nkey(nkey.clone())),
+            (None, None) => Ok(options),
+        }
+    }
 }
 
 /// Everything that runs. Dropping it kills the processes and removes the folder.
@@ -107,7 +128,10 @@ impl Stage {
         let prefix = folder.path().file_name().unwrap_or_default();
         let prefix = prefix.to_string_lossy().replace('.', "-");
         let nats = Nats::start(&place, folder.path()).await?;
-        let caller = Caller::connect(&nats.url(), &prefix).await?;
+        if let Some(nkey) = &place.nkey {
+            fs::write(folder.path().join(NKEY), nkey)?;
+        }
+        let caller = Caller::connect(place.login().await?, &nats.url(), &prefix).await?;
         if place.servers > 1 {
             until_copies_fit(&caller, &prefix, place.servers).await?;
         }
@@ -142,7 +166,8 @@ impl Stage {
             self.store = Some(Link::to(schema.server()).await?);
         }
         let [nats, prefix] = [&self.nats.url(), &self.prefix].map(|text| quoted(text));
-        let settings = format!("nats.url = {nats}\nnats.subject_prefix = {prefix}\n");
+        let login = self.login();
+        let settings = format!("nats.url = {nats}\nnats.subject_prefix = {prefix}\n{login}");
         fs::write(self.path(CLIENT), settings)?;
         for _ in 0..self.place.nodes {
             self.add().await?;
@@ -208,6 +233,7 @@ impl Stage {
             format!("node.data_dir = {}\n", at(&format!("{name}-data"))),
             "node.capacity = 10000\nlimits.session.max_agents = 10000\n".to_owned(),
             format!("nats.url = {}\n", quoted(&nats)),
+            self.login(),
             format!("nats.replicas = {}\n", self.place.servers),
             format!("nats.subject_prefix = {}\n", quoted(&self.prefix)),
             format!("store.url = {}\n", quoted(&store)),
@@ -220,6 +246,19 @@ impl Stage {
             "providers.scripted.max_concurrent = 10000\n".to_owned(),
         ]
         .concat()
+    }
+
+    /// Returns the settings with which a node logs in to NATS, if its address has no user.
+    fn login(&self) -> String {
+        let Place { creds, nkey, .. } = &self.place;
+        match (creds, nkey) {
+            (Some(creds), _) => format!("nats.creds = {}\n", quoted(&creds.to_string_lossy())),
+            (None, Some(_)) => {
+                let file = format!("file:{}", self.path(NKEY).display());
+                format!("nats.nkey = {}\n", quoted(&file))
+            }
+            (None, None) => String::new(),
+        }
     }
 
     /// Starts `planck` with these arguments.

@@ -7,6 +7,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use nkeys::KeyPair;
 use planck_tests::{
     caller::Caller,
     eventually::within,
@@ -18,6 +19,8 @@ use serde_json::Value;
 use sqlx::Connection as _;
 use tempfile::TempDir;
 use tokio::{process::Command, time::timeout};
+
+use crate::flows::secured::operator::Operator;
 
 /// How long a proof of a few faults may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -195,6 +198,34 @@ async fn nodes_that_cannot_start_leave_no_schema() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes a minute: make test-all"]
+async fn nats_with_credentials_or_an_nkey_serves_a_proof() -> Result<()> {
+    let (operator, user) = (Operator::new()?, KeyPair::new_user());
+    let key = format!(
+        "authorization {{ users: [{{ nkey: {} }}] }}",
+        user.public_key()
+    );
+    for (config, name, login) in [
+        (&operator.config, "NATS_CREDS", &operator.credentials),
+        (&key, "NATS_NKEY", &user.seed()?),
+    ] {
+        let folder = TempDir::new()?;
+        std::fs::write(folder.path().join("login"), login)?;
+        let nats = NatsServer::start_with(config)?;
+        let mut command = prove(folder.path(), &["--nats", &nats.url(), "--only", "sever=1"])?;
+        // The path is relative to the folder in which the proof is started.
+        let ran = timeout(PATIENCE, command.env(name, "./login").output()).await??;
+        let errors = String::from_utf8_lossy(&ran.stderr);
+        let report = serde_json::from_slice::<Value>(&ran.stdout);
+        let report = report.with_context(|| format!("{:?}: {errors}", ran.status))?;
+        assert_eq!(in_state(&report, "broken"), [""; 0], "{report:#}");
+        ensure!(in_state(&report, "kept").contains(&"goes-on"), "{report:#}");
+        nothing_is_left(folder.path()).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn interrupt_removes_everything_and_a_second_proof_is_refused() -> Result<()> {
     let folder = TempDir::new()?;
     let nats = NatsServer::start()?;
@@ -266,7 +297,7 @@ async fn all_promises_are_kept_on_sqlite() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes a minute: make test-all"]
+#[ignore = "takes three minutes: make test-all"]
 async fn all_promises_are_kept_under_ten_of_each_fault_on_postgres() -> Result<()> {
     let database = Database::create().await?;
     let url = database.url();

@@ -2,7 +2,7 @@
 //! settings its error names what is wrong.
 
 pub mod certificates;
-mod operator;
+pub mod operator;
 
 use std::fs;
 
