@@ -22,8 +22,8 @@ use tokio::{process::Command, time::timeout};
 
 use crate::flows::secured::operator::Operator;
 
-/// How long a proof of a few faults may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// How long a proof may take on a busy machine. Forty faults need three minutes of their own.
+const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Returns the command of a proof whose temporary files and report are in this folder.
 fn prove(folder: &Path, arguments: &[&str]) -> Result<Command> {
