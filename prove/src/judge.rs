@@ -88,10 +88,9 @@ pub fn judge(promise: Promise, evidence: &Evidence) -> Verdict {
         Promise::FrozenWritesNothing => frozen(evidence),
         Promise::TeamEnds => team_ends(evidence),
         Promise::Drain => drain(evidence),
-        Promise::NatsAway => away(evidence, &[FaultKind::NatsAway, FaultKind::NatsKilled]),
-        Promise::NatsWiped => away(evidence, &[FaultKind::NatsWiped]),
-        Promise::ServerLost => away(evidence, &[FaultKind::LeaderKilled]),
-        Promise::StoreAway => away(evidence, &[FaultKind::StoreAway, FaultKind::StoreCut]),
+        Promise::NatsAway | Promise::NatsWiped | Promise::ServerLost | Promise::StoreAway => {
+            away(evidence, promise.faults())
+        }
         Promise::DecidedOnce => decided_once(evidence),
         Promise::NothingRefused => nothing_refused(evidence),
         Promise::NothingLeft => nothing_left(evidence),

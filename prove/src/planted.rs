@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     client::{data, inputs_that_end, text},
-    evidence::{Evidence, FaultEvidence, FaultKind},
+    evidence::{Evidence, FaultEvidence},
     judge::{Verdict, judge, takes_over},
     promise::Promise,
 };
@@ -134,7 +134,7 @@ const FAULTS: [(&str, Promise, Plant); 22] = [
     (
         "NATS loses its data and no prompt is answered",
         Promise::NatsWiped,
-        |evidence| unanswered(evidence, &[FaultKind::NatsWiped]),
+        |evidence| unanswered(evidence, Promise::NatsWiped),
     ),
     ("a session does not go on", Promise::GoesOn, |evidence| {
         death(evidence)?.went_on = None;
@@ -182,17 +182,17 @@ const FAULTS: [(&str, Promise, Plant); 22] = [
     (
         "NATS comes back and no prompt is answered",
         Promise::NatsAway,
-        |evidence| unanswered(evidence, &[FaultKind::NatsAway, FaultKind::NatsKilled]),
+        |evidence| unanswered(evidence, Promise::NatsAway),
     ),
     (
         "no prompt is answered without a server",
         Promise::ServerLost,
-        |evidence| unanswered(evidence, &[FaultKind::LeaderKilled]),
+        |evidence| unanswered(evidence, Promise::ServerLost),
     ),
     (
         "Postgres comes back and no prompt is answered",
         Promise::StoreAway,
-        |evidence| unanswered(evidence, &[FaultKind::StoreAway, FaultKind::StoreCut]),
+        |evidence| unanswered(evidence, Promise::StoreAway),
     ),
     (
         "two people get two decisions",
@@ -246,9 +246,9 @@ fn death(evidence: &mut Evidence) -> Option<&mut FaultEvidence> {
     faults.find(|fault| fault.kind.is_death() && fault.team.is_none())
 }
 
-fn unanswered(evidence: &mut Evidence, kinds: &[FaultKind]) -> Option<()> {
+fn unanswered(evidence: &mut Evidence, promise: Promise) -> Option<()> {
     let mut faults = evidence.faults.iter_mut();
-    let fault = faults.find(|fault| kinds.contains(&fault.kind))?;
+    let fault = faults.find(|fault| promise.faults().contains(&fault.kind))?;
     fault.went_on = None;
     Some(())
 }

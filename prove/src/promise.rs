@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::evidence::FaultKind;
+
 /// A promise that is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -45,6 +47,28 @@ impl Promise {
         Self::NothingRefused,
         Self::NothingLeft,
     ];
+
+    /// Returns the faults that test the promise, the usual one first.
+    pub const fn faults(self) -> &'static [FaultKind] {
+        match self {
+            Self::FrozenWritesNothing => &[FaultKind::Freeze],
+            Self::Drain => &[FaultKind::Drain],
+            Self::NatsAway => &[FaultKind::NatsAway, FaultKind::NatsKilled],
+            Self::NatsWiped => &[FaultKind::NatsWiped],
+            Self::ServerLost => &[FaultKind::LeaderKilled],
+            Self::StoreAway => &[FaultKind::StoreAway, FaultKind::StoreCut],
+            Self::Verdict | Self::GoesOn => &[FaultKind::Kill],
+            Self::TeamEnds => &[FaultKind::Team],
+            Self::Answered
+            | Self::Once
+            | Self::Dense
+            | Self::Same
+            | Self::NoFalseVerdict
+            | Self::DecidedOnce
+            | Self::NothingRefused
+            | Self::NothingLeft => &[],
+        }
+    }
 
     /// Returns the promise as a sentence.
     pub const fn sentence(self) -> &'static str {

@@ -67,28 +67,6 @@ pub fn told(fault: &FaultEvidence) -> String {
     )
 }
 
-/// Returns the fault without which a promise is not tested.
-fn needs(promise: Promise) -> Option<FaultKind> {
-    match promise {
-        Promise::FrozenWritesNothing => Some(FaultKind::Freeze),
-        Promise::Drain => Some(FaultKind::Drain),
-        Promise::NatsAway => Some(FaultKind::NatsAway),
-        Promise::NatsWiped => Some(FaultKind::NatsWiped),
-        Promise::ServerLost => Some(FaultKind::LeaderKilled),
-        Promise::StoreAway => Some(FaultKind::StoreAway),
-        Promise::Verdict | Promise::GoesOn => Some(FaultKind::Kill),
-        Promise::TeamEnds => Some(FaultKind::Team),
-        Promise::Answered
-        | Promise::Once
-        | Promise::Dense
-        | Promise::Same
-        | Promise::NoFalseVerdict
-        | Promise::DecidedOnce
-        | Promise::NothingRefused
-        | Promise::NothingLeft => None,
-    }
-}
-
 impl Report {
     pub fn of(proof: &Proof, facts: Vec<Fact>, evidence: &Evidence, took: Duration) -> Self {
         // A file on this machine is never away, and a single server has no others.
@@ -99,7 +77,8 @@ impl Report {
         let known = Promise::ALL.into_iter().filter(is_there);
         let judged = known.map(|promise| {
             let mut verdict = judge(promise, evidence);
-            let unfit = needs(promise).and_then(|kind| proof.fits(kind).err());
+            let needed = promise.faults().first();
+            let unfit = needed.and_then(|kind| proof.fits(*kind).err());
             if let (Verdict::NotTested { why }, Some(unfit)) = (&mut verdict, unfit) {
                 unfit.clone_into(why);
             }

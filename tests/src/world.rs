@@ -8,7 +8,6 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use async_nats::jetstream::stream::ClusterInfo;
 use planck_scripted_model::{Script, Server};
 use serde_json::{Value, json};
 use sqlx::Executor as _;
@@ -24,7 +23,7 @@ use crate::{
     recorder::Recorder,
 };
 
-/// How long three servers may take to elect a leader, and one of them to catch up with it.
+/// How long three servers may take to elect a leader.
 const ELECTED: Duration = Duration::from_secs(60);
 
 /// The kind of store that a world has.
@@ -142,23 +141,12 @@ impl World {
 
     /// Waits until a server leads the registry's stream, and returns the server's name.
     pub async fn registry_leader(&self) -> Result<String> {
+        let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
         within(ELECTED, "the registry has a leader", async || {
-            self.registry().await?.leader
+            let stream = jetstream.get_stream("KV_planck_registry").await.ok()?;
+            stream.cached_info().cluster.as_ref()?.leader.clone()
         })
         .await
-    }
-
-    /// Returns which server leads the registry's stream and whether each replica is current, or
-    /// `None` if the stream cannot be read.
-    async fn registry(&self) -> Option<ClusterInfo> {
-        let jetstream = async_nats::jetstream::new(self.caller.nats.clone());
-        jetstream
-            .get_stream("KV_planck_registry")
-            .await
-            .ok()?
-            .cached_info()
-            .cluster
-            .clone()
     }
 
     /// Returns the NATS server with this name.
