@@ -21,6 +21,9 @@ use crate::{clock, moment::Moment};
 /// or died.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
+/// How long the load that a node told counts as known if this node does not watch the other one.
+const LOAD_KNOWN: Duration = Duration::from_secs(1);
+
 /// The maximum number of nodes that the census keeps after they left or died.
 const GONE_REMEMBERED: usize = 1_000;
 
@@ -36,11 +39,23 @@ pub struct Census {
     one_is_gone: Notify,
 }
 
+/// What a node said about itself last.
+#[derive(Debug, Clone, Copy, Default)]
+struct KnownLoad {
+    agents: u32,
+    running: u32,
+    draining: bool,
+    suspended: bool,
+}
+
 #[derive(Debug)]
 struct CensusEntry {
     record: Option<(u64, NodeRecord)>,
-    heartbeat: Option<Heartbeat>,
+    load: Option<KnownLoad>,
+    /// When the node was heard last, became known or began to be watched.
     heard: Instant,
+    /// Whether this node receives the heartbeats of the other one.
+    watched: bool,
     suspect: bool,
     /// Whether the membership thread reported that the node left or died. The flag stays set if the
     /// registry loses the node's record.
@@ -55,8 +70,9 @@ impl CensusEntry {
     fn new() -> Self {
         Self {
             record: None,
-            heartbeat: None,
+            load: None,
             heard: Instant::now(),
+            watched: false,
             suspect: false,
             gone: false,
             quiet_since: None,
@@ -68,7 +84,7 @@ impl CensusEntry {
     fn info(&self, id: &NodeId) -> Option<NodeInfo> {
         let (_, record) = self.record.clone()?;
         let state = self.state();
-        let beat = self.heartbeat.as_ref().filter(|_| !is_over(state));
+        let load = self.load.filter(|_| !is_over(state)).unwrap_or_default();
         Some(NodeInfo {
             id: id.clone(),
             name: record.name,
@@ -76,13 +92,18 @@ impl CensusEntry {
             version: record.version,
             labels: record.labels,
             capacity: record.capacity,
-            agents: beat.map_or(0, |beat| beat.agents),
-            running: beat.map_or(0, |beat| beat.running),
+            agents: load.agents,
+            running: load.running,
             workspaces: record.workspaces,
             providers: record.providers,
             started_at: record.started_at,
             silent_ms: u64::try_from(self.heard.elapsed().as_millis()).unwrap_or(u64::MAX),
         })
+    }
+
+    /// Returns whether the load is that of the last heartbeats, or was told a moment ago.
+    fn is_load_known(&self) -> bool {
+        self.watched || self.load.is_some() && self.heard.elapsed() < LOAD_KNOWN
     }
 
     fn standing(&self) -> Option<NodeStanding> {
@@ -94,7 +115,7 @@ impl CensusEntry {
     }
 
     fn state(&self) -> NodeState {
-        let says = |what: fn(&Heartbeat) -> bool| self.heartbeat.as_ref().is_some_and(what);
+        let load = self.load.unwrap_or_default();
         match self.standing() {
             Some(NodeStanding::Dead) => NodeState::Dead,
             Some(NodeStanding::Left) => NodeState::Left,
@@ -102,8 +123,8 @@ impl CensusEntry {
                 NodeState::Suspect
             }
             Some(NodeStanding::Draining) => NodeState::Draining,
-            Some(NodeStanding::Alive) | None if says(|beat| beat.draining) => NodeState::Draining,
-            Some(NodeStanding::Alive) | None if says(|beat| beat.suspended) => NodeState::Suspended,
+            Some(NodeStanding::Alive) | None if load.draining => NodeState::Draining,
+            Some(NodeStanding::Alive) | None if load.suspended => NodeState::Suspended,
             Some(NodeStanding::Alive) | None => NodeState::Alive,
         }
     }
@@ -114,7 +135,8 @@ fn is_over(state: NodeState) -> bool {
 }
 
 impl Census {
-    /// Returns the list of nodes, which includes this one and those that left or died.
+    /// Returns the list of nodes, which includes this one and those that left or died. Each has the
+    /// load that it told last.
     pub(crate) fn nodes(&self) -> Vec<NodeInfo> {
         let entries = self.entries();
         entries
@@ -124,14 +146,20 @@ impl Census {
     }
 
     /// Returns the nodes that neither left nor died. Their agents include those that this node
-    /// asked them to host since their last heartbeat.
+    /// asked them to host since they told their load. A node whose load is not known counts as one
+    /// without agents.
     pub(crate) fn candidates(&self) -> Vec<NodeInfo> {
         let candidate = |(id, entry): (&NodeId, &CensusEntry)| {
-            let info = entry.info(id).filter(|info| !is_over(info.state))?;
-            Some(NodeInfo {
-                agents: info.agents.saturating_add(entry.placed),
-                ..info
-            })
+            let mut info = entry.info(id).filter(|info| !is_over(info.state))?;
+            if !entry.is_load_known() {
+                info.agents = 0;
+                info.state = match entry.standing() {
+                    Some(NodeStanding::Draining) => NodeState::Draining,
+                    Some(_) | None => NodeState::Alive,
+                };
+            }
+            info.agents = info.agents.saturating_add(entry.placed);
+            Some(info)
         };
         self.entries().iter().filter_map(candidate).collect()
     }
@@ -140,7 +168,7 @@ impl Census {
     pub(crate) fn silence(&self, node: &NodeId) -> Option<Duration> {
         self.entries()
             .get(node)
-            .filter(|entry| entry.heartbeat.is_some())
+            .filter(|entry| entry.load.is_some())
             .map(|entry| entry.heard.elapsed())
     }
 
@@ -152,13 +180,16 @@ impl Census {
         }
     }
 
-    /// Returns the nodes that are not gone and that sent a heartbeat or became known within the
-    /// last `lately`.
+    /// Returns the nodes that are not gone, and that sent a heartbeat or became known within the
+    /// last `lately`. A node that this node does not watch needs only a record, because others
+    /// judge it.
     pub(crate) fn present(&self, lately: Duration) -> Vec<NodeId> {
         let entries = self.entries();
-        let present = entries
-            .iter()
-            .filter(|(_, entry)| !entry.is_gone() && entry.heard.elapsed() < lately);
+        let is_present = |entry: &CensusEntry| {
+            let is_listed = !entry.watched && entry.record.is_some();
+            !entry.is_gone() && (is_listed || entry.heard.elapsed() < lately)
+        };
+        let present = entries.iter().filter(|(_, entry)| is_present(entry));
         present.map(|(node, _)| node.clone()).collect()
     }
 
@@ -201,6 +232,12 @@ impl Census {
         }
     }
 
+    /// Returns the number of known nodes that neither left nor died.
+    pub(super) fn count(&self) -> usize {
+        let entries = self.entries();
+        entries.values().filter(|entry| !entry.is_gone()).count()
+    }
+
     pub(super) async fn was_asked(&self) -> BTreeSet<NodeId> {
         self.was_asked.notified().await;
         std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner))
@@ -211,13 +248,41 @@ impl Census {
     }
 
     pub(super) fn heard(&self, heartbeat: Heartbeat) {
+        let load = KnownLoad {
+            agents: heartbeat.agents,
+            running: heartbeat.running,
+            draining: heartbeat.draining,
+            suspended: heartbeat.suspended,
+        };
+        self.told(&heartbeat.node_id, load);
+    }
+
+    /// Stores what a node answered when it was asked for its load.
+    pub(crate) fn answered(&self, info: &NodeInfo) {
+        let load = KnownLoad {
+            agents: info.agents,
+            running: info.running,
+            draining: info.state == NodeState::Draining,
+            suspended: info.state == NodeState::Suspended,
+        };
+        self.told(&info.id, load);
+    }
+
+    fn told(&self, node: &NodeId, load: KnownLoad) {
         let mut entries = self.entries();
-        let entry = entries
-            .entry(heartbeat.node_id.clone())
-            .or_insert_with(CensusEntry::new);
+        let entry = entries.entry(node.clone()).or_insert_with(CensusEntry::new);
         entry.heard = Instant::now();
         entry.placed = 0;
-        entry.heartbeat = Some(heartbeat);
+        entry.load = Some(load);
+    }
+
+    /// Returns the nodes that neither left nor died and whose load is not known. They must be asked.
+    pub(crate) fn of_unknown_load(&self) -> Vec<NodeId> {
+        let entries = self.entries();
+        let unknown = entries
+            .iter()
+            .filter(|(_, entry)| !entry.is_gone() && !entry.is_load_known());
+        unknown.map(|(node, _)| node.clone()).collect()
     }
 
     /// Stores a node's record from the registry. A node that is gone stays gone. It is public because
@@ -271,6 +336,16 @@ impl Census {
         self.entries().retain(|node, entry| {
             entry.gone || stands.contains(node) || entry.heard.elapsed() < FORGOTTEN
         });
+    }
+
+    /// Records whether this node receives the heartbeats of another one from now on.
+    pub(super) fn watched(&self, node: &NodeId, is_watched: bool) {
+        let mut entries = self.entries();
+        let entry = entries.entry(node.clone()).or_insert_with(CensusEntry::new);
+        (entry.watched, entry.suspect) = (is_watched, false);
+        if is_watched {
+            entry.heard = Instant::now();
+        }
     }
 
     pub(super) fn suspected(&self, node: &NodeId, suspect: bool) {

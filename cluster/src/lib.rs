@@ -10,6 +10,8 @@
 pub mod moment;
 pub mod times;
 
+pub mod watchers;
+
 mod membership;
 
 pub mod cascade;

@@ -6,6 +6,7 @@
 mod failure_detector;
 mod own;
 mod peer;
+mod watching;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,6 +18,7 @@ use planck_common::{
 use self::{
     own::{OwnLink, OwnRecord, OwnRecordState, Proofs, SelfTrust, Suspension},
     peer::{Peer, PeerRecord, ProofRounds},
+    watching::WatchDuties,
 };
 use crate::{
     moment::Moment,
@@ -49,8 +51,7 @@ pub struct Membership {
     sound: Option<Moment>,
     /// Since when this node may declare others dead.
     observing: Option<Moment>,
-    /// When this node reads the proofs of its peers.
-    rounds: ProofRounds,
+    duties: WatchDuties,
     registry_created: Option<Moment>,
     over: bool,
 }
@@ -66,7 +67,10 @@ impl Membership {
             peers: BTreeMap::new(),
             sound: None,
             observing: None,
-            rounds: ProofRounds::new(times.proof_every),
+            duties: WatchDuties {
+                rounds: ProofRounds::new(times.proof_every),
+                is_outdated: false,
+            },
             registry_created: None,
             over: false,
             times,
@@ -137,14 +141,6 @@ impl Membership {
             .map(|(node, _)| node)
     }
 
-    /// Returns the peers that sent a heartbeat and are neither gone nor suspect.
-    fn audible(&self) -> impl Iterator<Item = &NodeId> {
-        self.peers
-            .iter()
-            .filter(|(_, peer)| peer.is_audible())
-            .map(|(node, _)| node)
-    }
-
     /// Returns whether a node left or died, or `None` if no record of it is known.
     #[cfg(test)]
     pub fn is_gone(&self, node: &NodeId) -> Option<bool> {
@@ -198,6 +194,7 @@ impl Membership {
                 proof,
             } => self.proof_read(now, &node, asked_at, proof),
             MembershipInput::Records(records) => self.read_all(now, &records, out),
+            MembershipInput::Watching { node } => self.watches(now, &node),
             MembershipInput::DeclaredDead { node } => self.declared_dead(now, &node, out),
             MembershipInput::NotDeclaredDead { node } => self.not_declared_dead(now, node, out),
             MembershipInput::Leaseholder { node } => self.leaseholder(now, node, out),
@@ -232,6 +229,7 @@ impl Membership {
         self.update_observer(now, out);
         self.read_proofs(now, out);
         self.detect(now, out);
+        self.choose_watched(out);
     }
 
     fn prove(&mut self, now: Moment, out: &mut Vec<MembershipEffect>) {
@@ -417,6 +415,10 @@ pub enum MembershipInput {
     NotDeclaredDead {
         node: NodeId,
     },
+    /// Answers `Watch`: the heartbeats of the peer reach this node from now on.
+    Watching {
+        node: NodeId,
+    },
     /// SQL names a node as the holder of a lease, and this node knows no record of that node.
     Leaseholder {
         node: NodeId,
@@ -466,6 +468,15 @@ pub enum MembershipEffect {
     },
     /// Read the records of all nodes from the stream's leader.
     ReadAll,
+    /// Receive the heartbeats of a peer from now on, and answer `Watching` once the subscription is
+    /// active.
+    Watch {
+        node: NodeId,
+    },
+    /// Receive the heartbeats of a peer no more.
+    Unwatch {
+        node: NodeId,
+    },
     /// Write one atomic batch: a proof of this node on condition that this node's record is at
     /// `own`, and the death of `node` on condition that the record of `node` is at `expects`. If
     /// `expects` is `None`, `node` must have no record.

@@ -1,5 +1,5 @@
 //! **Pure**: chooses the node that hosts an agent, which is the less loaded of two random suitable
-//! nodes. The caller supplies the random numbers.
+//! nodes. The caller supplies the random numbers, and asks the two for their load if it is not known.
 
 use planck_common::{
     NodeId,
@@ -82,15 +82,25 @@ pub fn choose<'a>(
     wanted: &NodeNeeds,
     mut random: impl FnMut(usize) -> usize,
 ) -> Result<&'a NodeInfo, NoPlace> {
+    match draw(candidates, wanted, &mut random)? {
+        (first, Some(second)) if is_less_loaded(second, first) => Ok(second),
+        (first, _) => Ok(first),
+    }
+}
+
+/// Draws two of the nodes that fit, or one if no other fits.
+pub fn draw<'a>(
+    candidates: &'a [NodeInfo],
+    wanted: &NodeNeeds,
+    mut random: impl FnMut(usize) -> usize,
+) -> Result<(&'a NodeInfo, Option<&'a NodeInfo>), NoPlace> {
     let fitting = fitting(candidates, wanted)?;
     let first = random(fitting.len());
     let second =
         (first + 1 + random(fitting.len().saturating_sub(1).max(1))) % fitting.len().max(1);
-    match (fitting.get(first), fitting.get(second)) {
-        (Some(first), Some(second)) if is_less_loaded(second, first) => Ok(second),
-        (Some(first), _) => Ok(first),
-        (None, _) => Err(NoPlace::Full),
-    }
+    let second = fitting.get(second).filter(|_| second != first).copied();
+    let first = fitting.get(first).copied().ok_or(NoPlace::Full)?;
+    Ok((first, second))
 }
 
 /// Returns the nodes that fit, or an error if there is none.

@@ -20,6 +20,8 @@ pub enum PlantedFault {
     /// An observer counts silence up to now, not up to its newest own heartbeat that came back
     /// (`membership/failure_detector.rs`).
     SilenceBeyondEcho,
+    /// No node watches another one (`watchers.rs`).
+    NoneWatched,
     /// Tools start while the tools of a dead node may still run (`recovery.rs`).
     ToolsBeforeGraceOfDead,
     /// Tools start while the tools of a node that did not confirm its stop may still run

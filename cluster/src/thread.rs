@@ -4,6 +4,7 @@
 
 mod member;
 mod perform;
+mod watched;
 
 use std::{io, sync::Arc, thread, time::Duration};
 
@@ -38,6 +39,8 @@ const JOINING: Duration = Duration::from_secs(45);
 const AGAIN: Duration = Duration::from_millis(500);
 /// How long a leaving node waits for the membership thread to record that it left.
 const LEAVING: Duration = Duration::from_secs(3);
+/// The number of nodes up to which each of them reads all records every `cluster.sweep`.
+pub(crate) const SWEEPERS: usize = 50;
 /// The maximum number of facts that wait to be read.
 const FACTS: usize = 4_096;
 /// The maximum number of orders that wait for the thread.
@@ -222,7 +225,7 @@ async fn live(
 ) {
     let deadline = Instant::now() + JOINING;
     match MembershipThread::enter(options, facts, deadline).await {
-        Ok((member, streams)) => member.run(streams, orders, ready, deadline).await,
+        Ok((member, hints)) => member.run(hints, orders, ready, deadline).await,
         Err(error) => {
             let _nobody_waits = ready.send(Err(error));
         }

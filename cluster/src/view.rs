@@ -147,10 +147,26 @@ impl ClusterView {
     }
 
     /// Adds one to the number of agents on another node, because this node asks that node to host
-    /// an agent. The node's next heartbeat replaces this count.
+    /// an agent. The load that the node tells next replaces this count.
     pub fn placed(&self, node: &NodeId) {
         if let Some(census) = &self.census {
             census.placed(node);
+        }
+    }
+
+    /// Returns the other nodes whose load must be asked for, because this node does not watch them
+    /// and they told none a moment ago.
+    pub fn of_unknown_load(&self) -> Vec<NodeId> {
+        let census = self.census.as_deref();
+        let mut nodes = census.map(Census::of_unknown_load).unwrap_or_default();
+        nodes.retain(|node| *node != self.node);
+        nodes
+    }
+
+    /// Stores what a node answered when it was asked for its load.
+    pub fn answered(&self, info: &NodeInfo) {
+        if let Some(census) = &self.census {
+            census.answered(info);
         }
     }
 

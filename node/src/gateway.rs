@@ -98,7 +98,10 @@ async fn dispatch(
             )
             .await
         }
-        Target::Nodes => list(verb, body).map(|()| list_nodes(services)),
+        Target::Nodes => {
+            list(verb, body)?;
+            Ok(list_nodes(services).await)
+        }
         Target::Teams => list(verb, body).map(|()| list_teams(services)),
         Target::Models => list(verb, body).map(|()| list_models(services)),
         Target::Sidecars => list(verb, body).map(|()| list_sidecars(services)),
@@ -201,9 +204,8 @@ async fn relay(services: &Services, relay: Relay) -> CommandReply {
     .await
 }
 
-fn list_nodes(services: &Services) -> String {
-    let mut nodes = vec![services.placement.local().info()];
-    nodes.extend(services.handles.view.other_nodes());
+async fn list_nodes(services: &Services) -> String {
+    let nodes = services.placement.all_nodes().await;
     json(&Nodes { nodes })
 }
 

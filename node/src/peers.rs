@@ -9,8 +9,8 @@ use std::{sync::Arc, time::Duration};
 use planck_common::{
     AgentId, NodeId,
     command::{
-        AgentVerb, Empty, HostAgent, Hosted, NodeVerb, Relay, SessionVerb, StopTeam, StoppedTeam,
-        Wake,
+        AgentVerb, Empty, HostAgent, Hosted, NodeInfo, NodeVerb, Relay, SessionVerb, StopTeam,
+        StoppedTeam, Wake,
     },
     event::json,
     reply::{self, Code, Refusal, ReplyError},
@@ -28,6 +28,9 @@ const HOST: Duration = Duration::from_secs(8);
 /// How long a node may take to answer a wake-up.
 const WAKE: Duration = Duration::from_secs(2);
 
+/// How long a node may take to tell its load.
+const INFO: Duration = Duration::from_millis(500);
+
 /// How long to wait for an answer that may still arrive once the node is known to be gone.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -40,6 +43,12 @@ pub struct Peers {
 impl Peers {
     pub fn new(bus: Arc<dyn Bus>, liveness: Arc<Liveness>) -> Self {
         Self { bus, liveness }
+    }
+
+    /// Asks a node for its entry in the list of nodes, with its load.
+    pub async fn info(&self, node: &NodeId) -> Result<NodeInfo, Refusal> {
+        self.ask(node, NodeVerb::Info, &Empty {}, INFO, Code::Unavailable)
+            .await
     }
 
     /// Asks a node to host an agent, and returns where the agent runs.

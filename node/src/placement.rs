@@ -25,7 +25,7 @@ use crate::{handles::ServiceHandles, team_registry::TeamRegistry};
 
 pub use choice::wanted;
 
-pub(crate) use choice::{AgentNodes, TRIES, choose, is_of_that_node};
+pub(crate) use choice::{AgentNodes, TRIES, is_of_that_node};
 pub(crate) use hosting::claim_request;
 
 /// The service that chooses nodes for agents, and starts the agents for which this node is chosen.

@@ -1,13 +1,18 @@
 //! The failure detector. It decides when this node is an observer, when a silent peer becomes
 //! suspect, and when to declare that peer dead.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use planck_common::{NodeId, registry::NodeStanding};
 
 use super::{
     Membership, MembershipEffect, Peer, PeerNews, PeerRecord, ReadSource, Revision, SeenNode,
-    just_after, peer::Observer,
+    just_after,
+    peer::Observer,
+    watching::{Watch, WatchDuties},
 };
 use crate::{
     moment::Moment,
@@ -72,6 +77,7 @@ impl Membership {
             return;
         };
         let suspicion = self.times.suspicion;
+        let outdated = &mut self.duties.is_outdated;
         for (node, peer) in self
             .peers
             .iter_mut()
@@ -82,6 +88,7 @@ impl Membership {
                 .is_some_and(|since| echo.since(since) > suspicion)
             {
                 peer.suspected_at = Some(now);
+                *outdated = true;
                 out.push(MembershipEffect::Peer {
                     node: node.clone(),
                     news: PeerNews::Suspect,
@@ -108,7 +115,7 @@ impl Membership {
     }
 
     pub(super) fn heard(&mut self, now: Moment, node: NodeId, out: &mut Vec<MembershipEffect>) {
-        let peer = self.peers.entry(node.clone()).or_insert_with(Peer::new);
+        let peer = known(&mut self.peers, &mut self.duties, &node);
         if peer.is_gone() {
             return;
         }
@@ -117,6 +124,7 @@ impl Membership {
         }
         peer.hear(now);
         if peer.suspected_at.take().is_some() {
+            self.duties.is_outdated = true;
             out.push(MembershipEffect::Peer {
                 node: node.clone(),
                 news: PeerNews::Back,
@@ -138,7 +146,7 @@ impl Membership {
         if node == self.me {
             return;
         }
-        let peer = self.peers.entry(node.clone()).or_insert_with(Peer::new);
+        let peer = known(&mut self.peers, &mut self.duties, &node);
         if peer.record == PeerRecord::Unread {
             ask_about(peer, node, now, out);
         }
@@ -153,14 +161,18 @@ impl Membership {
         out: &mut Vec<MembershipEffect>,
     ) {
         let is_final = seen.is_some_and(|seen| seen.standing.is_final());
-        let peer = self.peers.entry(node.clone()).or_insert_with(Peer::new);
+        let peer = known(&mut self.peers, &mut self.duties, node);
         if source == ReadSource::Watch && !is_final {
             match (peer.record, seen) {
                 (PeerRecord::Unread, _) => ask_about(peer, node.clone(), now, out),
                 // The registry would refuse a death that is written on condition of the old
-                // revision.
+                // revision. If all nodes read each record that changes, the reads would grow with
+                // the square of the number of nodes, so only the watchers read it.
                 (PeerRecord::At(known), Some(SeenNode { revision, .. })) if *revision > known => {
-                    out.push(MembershipEffect::Read { node: node.clone() })
+                    match peer.watch {
+                        Some(_) => out.push(MembershipEffect::Read { node: node.clone() }),
+                        None => peer.record = PeerRecord::At(*revision),
+                    }
                 }
                 (
                     PeerRecord::At(_)
@@ -172,9 +184,10 @@ impl Membership {
             }
             return;
         }
-        let was_gone = peer.is_gone();
+        let (was_gone, before) = (peer.is_gone(), peer.record);
         peer.read(seen);
         peer.load(now, self.observing);
+        self.duties.is_outdated |= peer.record != before;
         if peer.is_gone() && !was_gone {
             let silent = seen.and_then(|seen| seen.silent).unwrap_or_default();
             let quiet_since = now
@@ -210,10 +223,13 @@ impl Membership {
                 self.read(now, node, Some(seen), ReadSource::Leader, out);
             }
         }
+        let named: BTreeSet<&NodeId> = records.iter().map(|(node, _)| node).collect();
         for (node, peer) in &mut self.peers {
-            if !records.iter().any(|(named, _)| named == node) {
+            if !named.contains(node) {
+                let before = peer.record;
                 peer.read(None);
                 peer.load(now, self.observing);
+                self.duties.is_outdated |= peer.record != before;
             }
         }
     }
@@ -230,6 +246,7 @@ impl Membership {
         };
         let news = !peer.is_gone();
         peer.record = PeerRecord::Gone(NodeStanding::Dead);
+        self.duties.is_outdated = true;
         if news {
             let quiet_since = observer
                 .and_then(|observer| peer.silent_since(observer))
@@ -287,34 +304,34 @@ impl Membership {
     /// Returns the suspects that may be declared dead, each with the earliest time for that.
     fn due_suspects(&self) -> impl Iterator<Item = (&NodeId, Moment)> {
         let suspects = self.peers.iter().filter(|(_, peer)| peer.is_suspect());
-        suspects.filter_map(|(node, peer)| Some((node, self.declare_at(node, peer)?)))
+        suspects.filter_map(|(node, peer)| Some((node, self.declare_at(peer)?)))
     }
 
-    fn declare_at(&self, node: &NodeId, peer: &Peer) -> Option<Moment> {
+    fn declare_at(&self, peer: &Peer) -> Option<Moment> {
         let observer = self.observer()?;
         let at = match peer.record {
             PeerRecord::Gone(_) => return None,
             PeerRecord::Revived(_) => observer.observing,
             PeerRecord::Missing => self
-                .silent_long_enough(node, peer, observer)?
+                .silent_long_enough(peer, observer)?
                 .max(self.registry_created? + REGISTRY_FILLS),
-            PeerRecord::Unread | PeerRecord::At(_) => {
-                self.silent_long_enough(node, peer, observer)?
-            }
+            PeerRecord::Unread | PeerRecord::At(_) => self.silent_long_enough(peer, observer)?,
         };
         Some(peer.busy_until.map_or(at, |until| at.max(until)))
     }
 
     /// Returns when the peer can be declared dead, or `None` if it is not known to have been silent
     /// for long enough.
-    fn silent_long_enough(&self, node: &NodeId, peer: &Peer, observer: Observer) -> Option<Moment> {
+    fn silent_long_enough(&self, peer: &Peer, observer: Observer) -> Option<Moment> {
         let enough = just_after(peer.silent_since(observer)?, self.patience(observer));
         let known = self.echo(enough)? >= enough;
-        known.then_some(peer.suspected_at?.max(enough) + self.stagger(node))
+        let watch = peer.watch.as_ref()?;
+        known.then_some(peer.suspected_at?.max(enough) + self.stagger(watch))
     }
 
     fn patience(&self, observer: Observer) -> Duration {
-        let present = || self.peers.values().filter(|peer| !peer.is_gone());
+        let is_present = |peer: &&Peer| peer.watch.is_some() && !peer.is_gone();
+        let present = || self.peers.values().filter(is_present);
         let silent = present()
             .filter(|peer| peer.suspected_at.is_some() && peer.silent_since(observer).is_some())
             .count();
@@ -322,16 +339,14 @@ impl Membership {
         self.times.suspicion * if many { MASS_SILENCE } else { 1 }
     }
 
-    fn stagger(&self, node: &NodeId) -> Duration {
-        let before_me = self
-            .audible()
-            .filter(|peer| **peer < self.me && *peer != node)
-            .count();
+    fn stagger(&self, watch: &Watch) -> Duration {
+        let before_me = self.watchers_before_me(watch);
         STAGGER * u32::try_from(before_me).unwrap_or(u32::MAX)
     }
 
     fn forget_the_oldest_gone(&mut self) {
-        let gone = || self.peers.iter().filter(|(_, peer)| peer.is_gone());
+        let is_gone = |peer: &Peer| peer.is_gone() && peer.watch.is_none();
+        let gone = || self.peers.iter().filter(|(_, peer)| is_gone(peer));
         if gone().count() > GONE_REMEMBERED
             && let Some(oldest) = gone()
                 .min_by_key(|(_, peer)| peer.heard)
@@ -340,6 +355,18 @@ impl Membership {
             self.peers.remove(&oldest);
         }
     }
+}
+
+/// Returns the entry of a peer, which is made if there is none.
+fn known<'a>(
+    peers: &'a mut BTreeMap<NodeId, Peer>,
+    duties: &mut WatchDuties,
+    node: &NodeId,
+) -> &'a mut Peer {
+    peers.entry(node.clone()).or_insert_with(|| {
+        duties.is_outdated = true;
+        Peer::new()
+    })
 }
 
 fn ask_about(peer: &mut Peer, node: NodeId, now: Moment, out: &mut Vec<MembershipEffect>) {

@@ -1,10 +1,10 @@
 //! What a node knows about a peer, and whether the peer's heartbeats are its own.
 
-use std::{ops::Bound, time::Duration};
+use std::time::Duration;
 
 use planck_common::{NodeId, registry::NodeStanding};
 
-use super::{Membership, MembershipEffect, Revision, SeenNode};
+use super::{Membership, MembershipEffect, Revision, SeenNode, watching::Watch};
 use crate::moment::Moment;
 
 /// The record of a peer.
@@ -35,6 +35,8 @@ pub struct Peer {
     pub heard: Option<Moment>,
     loaded: Option<Moment>,
     pub suspected_at: Option<Moment>,
+    /// How this node watches the peer, or `None` if it does not.
+    pub watch: Option<Watch>,
     /// When to stop waiting for an answer about the peer.
     pub busy_until: Option<Moment>,
     /// The peer's proofs of life. If the newest one is too old, the peer's heartbeats do not count.
@@ -48,6 +50,7 @@ impl Peer {
             heard: None,
             loaded: None,
             suspected_at: None,
+            watch: None,
             busy_until: None,
             proofs: ProofHistory::default(),
         }
@@ -58,11 +61,12 @@ impl Peer {
     }
 
     pub fn may_be_suspected(&self) -> bool {
-        self.suspected_at.is_none() && !self.is_gone()
+        self.watch.is_some() && self.suspected_at.is_none() && !self.is_gone()
     }
 
     pub fn is_suspect(&self) -> bool {
-        self.suspected_at.is_some() || matches!(self.record, PeerRecord::Revived(_))
+        self.watch.is_some()
+            && (self.suspected_at.is_some() || matches!(self.record, PeerRecord::Revived(_)))
     }
 
     pub fn is_audible(&self) -> bool {
@@ -88,10 +92,15 @@ impl Peer {
 
     /// Returns the time from which the peer's silence counts. That is the time of the last
     /// heartbeat if the observer was sound then. Otherwise it is the time at which the record was
-    /// loaded, if the observer could declare peers dead then.
+    /// loaded, if the observer could declare peers dead then. It never begins before the observer
+    /// watched the peer.
     pub fn silent_since(&self, observer: Observer) -> Option<Moment> {
-        let heard = self.heard.filter(|heard| *heard >= observer.sound);
-        heard.or_else(|| self.loaded.filter(|loaded| *loaded >= observer.observing))
+        let watched = self.watch.as_ref()?.since?;
+        let heard = self
+            .heard
+            .filter(|heard| *heard >= observer.sound.max(watched));
+        let loaded = || self.loaded.filter(|loaded| *loaded >= observer.observing);
+        heard.or_else(|| loaded().map(|loaded| loaded.max(watched)))
     }
 
     /// Updates `record` from the record that was read, or from its absence. A record that the peer
@@ -123,11 +132,11 @@ impl Peer {
 // newest proof has not changed for `proof_limit`. By that time a living peer has suspended itself.
 // They count again once it has proved its life or written its record again.
 //
-// Each node reads the proofs of the two peers that follow it in the order of ids. So two nodes
-// watch each peer, and the number of reads does not grow faster than the number of nodes.
+// The two highest-ranking watchers of a peer read its proofs, so the number of reads does not grow
+// faster than the number of nodes.
 
-/// The number of peers whose proofs a node reads.
-const WATCHED: usize = 2;
+/// The number of watchers of a peer that read its proofs.
+const WITNESSES: usize = 2;
 
 /// The times at which a node reads the proofs of its peers.
 #[derive(Debug)]
@@ -187,30 +196,34 @@ impl ProofHistory {
 }
 
 impl Membership {
-    /// Requests the proofs of the peers that this node watches, if it is an observer and a round is
-    /// due.
+    /// Requests the proofs of the peers whose witness this node is, if it is an observer and a round
+    /// is due.
     pub(super) fn read_proofs(&mut self, now: Moment, out: &mut Vec<MembershipEffect>) {
-        if self.observing.is_some() && self.rounds.begin(now) {
-            let watched = self
-                .watched_peers()
-                .cloned()
-                .map(|node| MembershipEffect::ReadProof {
-                    node,
-                    asked_at: now,
-                });
-            out.extend(watched.collect::<Vec<_>>());
+        if self.observing.is_some() && self.duties.rounds.begin(now) {
+            let witnessed =
+                self.witnessed_peers()
+                    .cloned()
+                    .map(|node| MembershipEffect::ReadProof {
+                        node,
+                        asked_at: now,
+                    });
+            out.extend(witnessed.collect::<Vec<_>>());
         }
     }
 
-    pub(super) fn watched_peers(&self) -> impl Iterator<Item = &NodeId> {
-        let after = self
-            .peers
-            .range::<NodeId, _>((Bound::Excluded(&self.me), Bound::Unbounded));
-        let around = after.chain(self.peers.range::<NodeId, _>(..&self.me));
-        around
-            .filter(|(_, peer)| matches!(peer.record, PeerRecord::At(_)))
-            .map(|(node, _)| node)
-            .take(WATCHED)
+    pub(super) fn witnessed_peers(&self) -> impl Iterator<Item = &NodeId> {
+        let is_witness = |watch: &Watch| {
+            watch
+                .watchers
+                .iter()
+                .take(WITNESSES)
+                .any(|node| *node == self.me)
+        };
+        let witnessed = move |peer: &Peer| {
+            matches!(peer.record, PeerRecord::At(_)) && peer.watch.as_ref().is_some_and(is_witness)
+        };
+        let peers = self.peers.iter().filter(move |(_, peer)| witnessed(peer));
+        peers.map(|(node, _)| node)
     }
 
     pub(super) fn proof_read(

@@ -1,5 +1,6 @@
 //! The membership of one node with a simulated clock, NATS link and peers.
 
+mod fleet;
 mod lab;
 
 use self::lab::*;
@@ -153,15 +154,17 @@ fn record_that_a_node_has_written_anew_keeps_it_alive() {
 
 #[test]
 fn every_peer_has_two_witnesses() {
-    let names = ["a", "f", "n", "z"];
-    let mut lab = Lab::settled(&names);
-    lab.tell(MembershipInput::Woken);
-    let watched: Vec<String> = lab.node.watched_peers().map(ToString::to_string).collect();
-    assert_eq!(watched, ["n", "z"]);
-    let mut last = Lab::settled(&["a", "f"]);
-    last.tell(MembershipInput::Woken);
-    let watched: Vec<String> = last.node.watched_peers().map(ToString::to_string).collect();
-    assert_eq!(watched, ["a", "f"], "the order of ids goes around");
+    let names = ["a", "f", ME, "n", "z"];
+    let mut witnesses: BTreeMap<String, usize> = BTreeMap::new();
+    for me in names {
+        let others: Vec<&str> = names.into_iter().filter(|name| *name != me).collect();
+        let mut lab = Lab::of(me, &others);
+        lab.until(10_000);
+        for peer in lab.node.witnessed_peers() {
+            *witnesses.entry(peer.to_string()).or_default() += 1;
+        }
+    }
+    assert_eq!(witnesses, names.map(|name| (name.to_owned(), 2)).into());
 }
 
 #[test]

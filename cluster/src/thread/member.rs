@@ -21,9 +21,11 @@ use planck_common::{
 };
 
 use super::{
-    ClusterFact, JoinError, JoinOptions, MemberOrder, ReadySender, check, difference, open,
+    ClusterFact, JoinError, JoinOptions, MemberOrder, ReadySender, SWEEPERS, check, difference,
+    open,
     perform::{JobResult, RegistryJob},
     take_over,
+    watched::Heartbeats,
 };
 use crate::{
     clock,
@@ -39,17 +41,12 @@ use crate::{
 /// How long the thread waits until NATS has taken its messages.
 const FLUSHED: Duration = Duration::from_millis(500);
 
-/// The subscriptions of the membership thread.
-pub(super) struct MemberStreams {
-    heartbeats: BoxStream<'static, Delivery>,
-    hints: BoxStream<'static, NodeHint>,
-}
-
 pub(super) struct MembershipThread {
     pub(super) machine: Membership,
     pub(super) performer: RegistryJob,
     pub(super) jobs: JoinSet<JobResult>,
     pub(super) bus: Arc<dyn Bus>,
+    pub(super) heartbeats: Heartbeats,
     pub(super) options: JoinOptions,
     pub(super) facts: mpsc::Sender<ClusterFact>,
     /// The sequence number of the last heartbeat.
@@ -66,7 +63,7 @@ impl MembershipThread {
         options: JoinOptions,
         facts: mpsc::Sender<ClusterFact>,
         deadline: Instant,
-    ) -> Result<(Self, MemberStreams), JoinError> {
+    ) -> Result<(Self, BoxStream<'static, NodeHint>), JoinError> {
         let (bus, registry) = options.link.connect().await?;
         let age = match open(&registry, &options.store, deadline).await {
             Err(RegistryError::OtherStore { theirs, .. }) => {
@@ -76,7 +73,9 @@ impl MembershipThread {
             opened => opened?,
         };
         check(&options.record, &registry, &*bus).await?;
-        let heartbeats = bus.subscribe(&Topic::AllNodes.to_string()).await?;
+        let own = bus
+            .subscribe(&Topic::Node(&options.node).to_string())
+            .await?;
         let hints = registry.watch_nodes();
         let identity = NodeIdentity {
             node: options.node.clone(),
@@ -92,6 +91,7 @@ impl MembershipThread {
             },
             jobs: JoinSet::new(),
             bus,
+            heartbeats: Heartbeats::of(own),
             options,
             facts,
             beaten: 0,
@@ -101,12 +101,12 @@ impl MembershipThread {
             over: false,
         };
         member.done(JobResult::Opened(age));
-        Ok((member, MemberStreams { heartbeats, hints }))
+        Ok((member, hints))
     }
 
     pub async fn run(
         mut self,
-        mut streams: MemberStreams,
+        mut hints: BoxStream<'static, NodeHint>,
         mut orders: mpsc::Receiver<MemberOrder>,
         ready: ReadySender,
         deadline: Instant,
@@ -131,8 +131,8 @@ impl MembershipThread {
                 order = orders.recv() => self.ordered(order),
                 Some(done) = self.jobs.join_next() => self.done(done.unwrap_or(JobResult::Nothing)),
                 asked = self.options.census.was_asked() => asked.into_iter().for_each(|node| self.happened(MembershipInput::Leaseholder { node })),
-                Some(hint) = streams.hints.next() => self.hinted(hint),
-                Some(delivery) = streams.heartbeats.next() => self.heartbeat(&delivery),
+                Some(hint) = hints.next() => self.hinted(hint),
+                Some(delivery) = self.heartbeats.next() => self.heartbeat(&delivery),
             }
             if !self.suspended
                 && let Some(ready) = ready.take()
@@ -149,18 +149,17 @@ impl MembershipThread {
         let _gone_anyway = self.bus.flush(FLUSHED).await;
     }
 
-    /// Returns the time of the next read of all records, which is `cluster.sweep` from now, give or
-    /// take a fifth.
+    /// Returns the time of the next read of all records, give or take a fifth. It is `cluster.sweep`
+    /// from now in a cluster of up to [`SWEEPERS`] nodes and in proportion longer in a larger one, so
+    /// that the reads of all nodes do not grow with the square of their number.
     fn next_sweep(&self) -> Instant {
-        Instant::now()
-            + self
-                .options
-                .times
-                .sweep
-                .mul_f64(0.8 + 0.4 * fastrand::f64())
+        let times = self.options.census.count().div_ceil(SWEEPERS).max(1);
+        let times = u32::try_from(times).unwrap_or(u32::MAX);
+        let every = self.options.times.sweep.saturating_mul(times);
+        Instant::now() + every.mul_f64(0.8 + 0.4 * fastrand::f64())
     }
 
-    fn happened(&mut self, input: MembershipInput) {
+    pub(super) fn happened(&mut self, input: MembershipInput) {
         let now = clock::now();
         for effect in self.machine.on(now, input) {
             self.perform(effect);
@@ -217,6 +216,7 @@ impl MembershipThread {
         match done {
             JobResult::Nothing => {}
             JobResult::Happened(input) => self.happened(input),
+            JobResult::Watching(node, heartbeats) => self.watching(node, heartbeats),
             JobResult::Read(node, found) => {
                 let seen = found
                     .as_ref()
@@ -307,6 +307,8 @@ impl MembershipThread {
                 self.job(|performer| performer.read_proof(node, asked_at))
             }
             MembershipEffect::ReadAll => self.job(RegistryJob::read_all),
+            MembershipEffect::Watch { node } => self.watch(node),
+            MembershipEffect::Unwatch { node } => self.unwatch(&node),
             MembershipEffect::DeclareDead {
                 node,
                 expects,

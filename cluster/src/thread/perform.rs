@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures_util::stream::BoxStream;
+use planck_bus::Delivery;
 use planck_common::{
     NodeId,
     registry::{DeathRecord, NodeRecord, NodeStanding, StoreRecord},
@@ -33,6 +35,8 @@ pub(super) enum JobResult {
     /// There is no answer. If the request is still needed, it is repeated later.
     Nothing,
     Happened(MembershipInput),
+    /// The heartbeats of a node arrive in this stream from now on.
+    Watching(NodeId, BoxStream<'static, Delivery>),
     Read(NodeId, Option<StoredRecord<NodeRecord>>),
     ReadAll(Vec<(NodeId, u64, NodeRecord)>),
     /// A node was declared dead after it had been silent for this long.

@@ -3,15 +3,18 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
+use futures_util::{StreamExt as _, future, stream};
 use planck_common::{
     AgentId, NodeId,
-    command::{HostAgent, Hosted, NodeInfo},
+    command::{HostAgent, Hosted, NodeInfo, NodeState},
     reply::{Code, Refusal},
     spec::{AgentSpec, LOCAL},
 };
 use serde_json::Map;
+use tokio::time::timeout;
 
 use super::Placement;
 use planck_cluster::placement::{self, NoPlace, NodeNeeds};
@@ -19,6 +22,12 @@ use planck_store::{AgentRecord, NewAgent, SessionRecord};
 
 /// The maximum number of nodes that are asked before a spawn fails.
 pub(crate) const TRIES: usize = 4;
+
+/// How long the nodes may take to tell their load for the list of nodes.
+const LISTING: Duration = Duration::from_secs(1);
+
+/// The maximum number of nodes that are asked for their load at once.
+const ASKED_AT_ONCE: usize = 64;
 
 /// The chosen node of each agent of a new session.
 pub(crate) type AgentNodes = BTreeMap<AgentId, NodeId>;
@@ -44,13 +53,83 @@ pub fn wanted(workspace: &str, spec: &AgentSpec) -> NodeNeeds {
     }
 }
 
-/// Picks two random nodes that meet the requirements, and returns the less loaded one.
-pub(crate) fn choose(candidates: &[NodeInfo], wanted: &NodeNeeds) -> Result<NodeId, NoPlace> {
-    let chosen = placement::choose(candidates, wanted, |below| fastrand::usize(..below))?;
-    Ok(chosen.id.clone())
+fn random(below: usize) -> usize {
+    fastrand::usize(..below)
 }
 
 impl Placement {
+    /// Draws two random nodes that meet the requirements, and returns the less loaded one. Asks
+    /// those of the two whose load is not known, and writes the answers to `candidates`. If only one
+    /// of them answers, returns that one. If none of those that were drawn answers, returns one of
+    /// them, which then decides itself whether it has room.
+    pub async fn choose(
+        &self,
+        candidates: &mut [NodeInfo],
+        wanted: &NodeNeeds,
+    ) -> Result<NodeId, NoPlace> {
+        let mut silent = None;
+        for _ in 0..TRIES {
+            let drawn = match placement::draw(candidates, wanted, random) {
+                Ok((first, Some(second))) => [first.id.clone(), second.id.clone()],
+                Ok((only, None)) => return Ok(only.id.clone()),
+                Err(why) => return silent.ok_or(why),
+            };
+            let mut unknown = self.handles.view.of_unknown_load();
+            unknown.retain(|node| drawn.contains(node));
+            let answers = unknown.iter().map(|node| self.load_of(node));
+            let answers = future::join_all(answers).await;
+            for (node, answer) in unknown.into_iter().zip(answers) {
+                let asked = candidates.iter_mut().find(|one| one.id == node);
+                match (asked, answer) {
+                    (Some(asked), Some(info)) => *asked = info,
+                    (Some(asked), None) => {
+                        asked.state = NodeState::Suspended;
+                        silent.get_or_insert(node);
+                    }
+                    (None, _) => {}
+                }
+            }
+            let pair: Vec<NodeInfo> = candidates
+                .iter()
+                .filter(|one| drawn.contains(&one.id))
+                .cloned()
+                .collect();
+            if let Ok(chosen) = placement::choose(&pair, wanted, random) {
+                return Ok(chosen.id.clone());
+            }
+        }
+        silent.ok_or(NoPlace::Full)
+    }
+
+    /// Asks a node for its load, and returns its entry in the list of nodes.
+    async fn load_of(&self, node: &NodeId) -> Option<NodeInfo> {
+        match self.handles.peers.info(node).await {
+            Ok(info) => {
+                self.handles.view.answered(&info);
+                Some(info)
+            }
+            Err(refusal) => {
+                tracing::debug!(%node, %refusal, "the node does not tell its load");
+                None
+            }
+        }
+    }
+
+    /// Returns the entries of all nodes in the list of nodes. Asks those that this node does not
+    /// watch for their load, for at most `LISTING` together. A node that does not answer has the
+    /// load that it told last.
+    pub async fn all_nodes(&self) -> Vec<NodeInfo> {
+        let unknown = self.handles.view.of_unknown_load();
+        let asked = stream::iter(&unknown)
+            .for_each_concurrent(ASKED_AT_ONCE, async |node| drop(self.load_of(node).await));
+        if timeout(LISTING, asked).await.is_err() {
+            tracing::debug!("not all nodes told their load in time");
+        }
+        let mut nodes = vec![self.local.info()];
+        nodes.extend(self.handles.view.other_nodes());
+        nodes
+    }
+
     /// Starts an agent on a suitable node. If that node does not answer, or refuses for a reason
     /// that applies only to it, tries others. No agent is created twice, because the agent's row in
     /// SQL shows whether a node that did not answer created it.
@@ -62,7 +141,7 @@ impl Placement {
         let mut candidates = self.candidates();
         let mut refused = None;
         for _ in 0..TRIES {
-            let chosen = match choose(&candidates, wanted) {
+            let chosen = match self.choose(&mut candidates, wanted).await {
                 Ok(chosen) => chosen,
                 // Every suitable node is full. Nodes that refused before had room according to
                 // outdated heartbeats.
@@ -119,29 +198,34 @@ impl Placement {
     }
 
     /// Returns a suitable node for an agent, possibly this one, or `None` if no node is suitable.
-    pub fn node_for(&self, workspace: &str, spec: &AgentSpec) -> Option<NodeId> {
-        choose(&self.candidates(), &wanted(workspace, spec)).ok()
+    pub async fn node_for(&self, workspace: &str, spec: &AgentSpec) -> Option<NodeId> {
+        let mut candidates = self.candidates();
+        let wanted = wanted(workspace, spec);
+        self.choose(&mut candidates, &wanted).await.ok()
     }
 
     /// Returns a suitable node other than this one, or `None` if there is none.
-    pub fn other_node_for(&self, workspace: &str, spec: &AgentSpec) -> Option<NodeId> {
-        choose(
-            &self.handles.view.other_candidates(),
-            &wanted(workspace, spec),
-        )
-        .ok()
+    pub async fn other_node_for(&self, workspace: &str, spec: &AgentSpec) -> Option<NodeId> {
+        let mut others = self.handles.view.other_candidates();
+        let wanted = wanted(workspace, spec);
+        self.choose(&mut others, &wanted).await.ok()
     }
 
     /// Chooses the nodes of a new session's agents. The orchestrator, which is the first agent, is
     /// always assigned to this node.
-    pub fn assign(&self, workspace: &str, agents: &[NewAgent]) -> Result<AgentNodes, Refusal> {
+    pub async fn assign(
+        &self,
+        workspace: &str,
+        agents: &[NewAgent],
+    ) -> Result<AgentNodes, Refusal> {
         let mut nodes = AgentNodes::new();
         let mut candidates = self.candidates();
         for agent in agents {
             let node = if nodes.is_empty() || self.handles.view.is_alone() {
                 self.handles.view.id().clone()
             } else {
-                choose(&candidates, &wanted(workspace, &agent.spec))?
+                let wanted = wanted(workspace, &agent.spec);
+                self.choose(&mut candidates, &wanted).await?
             };
             for chosen in candidates.iter_mut().filter(|one| one.id == node) {
                 chosen.agents += 1;
@@ -164,7 +248,7 @@ impl Placement {
         if self.fits_here(&wanted(workspace, &lead.spec)) {
             return Ok(None);
         }
-        Ok(self.other_node_for(workspace, &lead.spec))
+        Ok(self.other_node_for(workspace, &lead.spec).await)
     }
 
     /// Returns the node that must perform an operation reserved for the session's host, or `None`
@@ -193,10 +277,8 @@ impl Placement {
             labels: Map::new(),
             only: None,
         };
-        Ok(Some(choose(
-            &self.handles.view.other_candidates(),
-            &wanted,
-        )?))
+        let mut others = self.handles.view.other_candidates();
+        Ok(Some(self.choose(&mut others, &wanted).await?))
     }
 
     /// Returns the node that hosts an agent according to its record, or `None` if that is this

@@ -25,9 +25,7 @@ use super::{
 use crate::{
     actor::{AT_ONCE, Hosting, Opening, SessionContext},
     agent::{Memory, search::TOOL_SEARCH},
-    placement::{
-        AdmissionPermit, AgentNodes, TRIES, choose, claim_request, is_of_that_node, wanted,
-    },
+    placement::{AdmissionPermit, AgentNodes, TRIES, claim_request, is_of_that_node, wanted},
     takeover::IfClosed,
     team::agents_file::{self, Instructions},
     workspace::{self, ChosenWorkspace, WorkspaceDir},
@@ -98,7 +96,7 @@ impl Sessions {
         let mut specs = self.library.specs(&request, text)?;
         give_client_tools(&mut specs, std::mem::take(&mut request.client_tools))?;
         let session = plan(request, place, specs, &self.limits)?;
-        let nodes = self.placement.assign(&workspace, &session.agents)?;
+        let nodes = self.placement.assign(&workspace, &session.agents).await?;
         self.record_and_host(session, nodes, warning).await
     }
 
@@ -182,7 +180,7 @@ impl Sessions {
         candidates.push(self.placement.local().candidate());
         let mut refused = None;
         for _ in 0..TRIES {
-            let chosen = match choose(&candidates, &wanted) {
+            let chosen = match self.placement.choose(&mut candidates, &wanted).await {
                 Ok(chosen) => chosen,
                 Err(why) => return Err(refused.unwrap_or_else(|| why.into())),
             };

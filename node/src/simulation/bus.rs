@@ -96,16 +96,14 @@ impl Bus for SimBus {
                 delivery
             }
         };
-        if subject != Topic::AllNodes.to_string() {
-            let (world, node) = (Arc::clone(&self.world), self.node.clone());
-            let heard = move |_: &Delivery| ready(world.has_nats(&node));
-            let messages = self.inner.subscribe(subject).await?.filter(heard);
-            return Ok(messages.then(arrives).boxed());
-        }
-        let heartbeats = stream::unfold(self.world.listen(&self.node), async |mut heard| {
+        let (world, node) = (Arc::clone(&self.world), self.node.clone());
+        let heard = move |_: &Delivery| ready(world.has_nats(&node));
+        let messages = self.inner.subscribe(subject).await?.filter(heard);
+        let listened = self.world.listen(&self.node, subject);
+        let heartbeats = stream::unfold(listened, async |mut heard| {
             Some((heard.recv().await?, heard))
         });
-        Ok(heartbeats.then(arrives).boxed())
+        Ok(stream::select(heartbeats, messages).then(arrives).boxed())
     }
 
     async fn serve(

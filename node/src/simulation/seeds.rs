@@ -28,6 +28,7 @@ const PLANTED: &[(PlantedFault, u64)] = &[
     (PlantedFault::ClaimWithoutStop, 62),
     (PlantedFault::DeathWithoutProof, 119),
     (PlantedFault::SilenceBeyondEcho, 52),
+    (PlantedFault::NoneWatched, 0),
     (PlantedFault::ToolsBeforeGraceOfDead, 98),
     (PlantedFault::ToolsBeforeGraceOfSilent, 837),
     (PlantedFault::ToolsBeforeLossIsSeen, 937),

@@ -68,7 +68,8 @@ pub(super) struct SimState {
     counts: BTreeMap<&'static str, usize>,
     trace: Vec<String>,
     violation: Option<String>,
-    listeners: Vec<(NodeId, mpsc::UnboundedSender<Delivery>)>,
+    /// The nodes that listen to a subject.
+    listeners: Vec<(NodeId, String, mpsc::UnboundedSender<Delivery>)>,
     /// When each node sent its last heartbeats that NATS received.
     pub beats: BTreeMap<NodeId, VecDeque<u64>>,
     /// The sessions that are to stop with their nodes, whose node died and which are not closed yet.
@@ -278,13 +279,14 @@ impl SimWorld {
     }
 
     /// Returns the heartbeats that a node receives from now on.
-    pub(super) fn listen(&self, node: &NodeId) -> mpsc::UnboundedReceiver<Delivery> {
+    pub(super) fn listen(&self, node: &NodeId, subject: &str) -> mpsc::UnboundedReceiver<Delivery> {
         let (sender, receiver) = mpsc::unbounded_channel();
-        self.state().listeners.push((node.clone(), sender));
+        let listener = (node.clone(), subject.to_owned(), sender);
+        self.state().listeners.push(listener);
         receiver
     }
 
-    /// Delivers a heartbeat to the nodes that `from` reaches.
+    /// Delivers a heartbeat to the nodes that listen to it and that `from` reaches.
     pub(super) fn deliver(&self, from: &NodeId, heartbeat: &Delivery) {
         let now = self.millis();
         let mut state = self.state();
@@ -297,8 +299,12 @@ impl SimWorld {
             beats.pop_front();
         }
         let mut listeners = std::mem::take(&mut state.listeners);
-        listeners.retain(|(node, listener)| {
-            !state.reaches(from, node, now) || listener.send(heartbeat.clone()).is_ok()
+        listeners.retain(|(node, subject, listener)| {
+            let is_heard = *subject == heartbeat.subject && state.reaches(from, node, now);
+            match is_heard {
+                true => listener.send(heartbeat.clone()).is_ok(),
+                false => !listener.is_closed(),
+            }
         });
         state.listeners = listeners;
     }

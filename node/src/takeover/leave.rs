@@ -146,7 +146,7 @@ impl Takeover {
             return Move::Done;
         };
         let workspace = &hosting.session.workspace;
-        let Some(node) = self.placement.other_node_for(workspace, &agent.spec) else {
+        let Some(node) = self.placement.other_node_for(workspace, &agent.spec).await else {
             return Move::Impossible;
         };
         let is_idle = self.is_idle(&agent.id).await;

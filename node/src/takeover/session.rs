@@ -293,9 +293,10 @@ impl Takeover {
             {
                 Some(node.clone())
             }
-            Some(_) | None => self
-                .placement
-                .node_for(&led.context.workspace, &member.spec),
+            Some(_) | None => {
+                let workspace = &led.context.workspace;
+                self.placement.node_for(workspace, &member.spec).await
+            }
         };
         match node.filter(|node| node != self.handles.view.id()) {
             Some(node) => {

@@ -9,6 +9,7 @@ use super::ME;
 
 /// A node whose heartbeats come back and whose proofs are accepted, unless a test changes that.
 pub struct Lab {
+    me: NodeId,
     pub node: Membership,
     pub now: u64,
     /// The effects that the node requested, with their times in milliseconds, except heartbeats and
@@ -64,8 +65,12 @@ impl Lab {
     }
 
     pub fn new(peers: &[&str]) -> Self {
+        Self::of(ME, peers)
+    }
+
+    pub fn of(me: &str, peers: &[&str]) -> Self {
         let identity = NodeIdentity {
-            node: id(ME),
+            node: id(me),
             nonce: "mine".into(),
         };
         let node = Membership::new(identity, ClusterTimes::default(), Moment::from_millis(0));
@@ -76,6 +81,7 @@ impl Lab {
         let beating = peers.iter().map(|peer| id(peer)).collect();
         let (asked, proofs) = (Vec::new(), Vec::new());
         Self {
+            me: id(me),
             node,
             now: 0,
             asked,
@@ -124,7 +130,8 @@ impl Lab {
     }
 
     pub fn perform(&mut self, effect: MembershipEffect) -> Option<MembershipInput> {
-        let own = || id(ME);
+        let me = self.me.clone();
+        let own = || me.clone();
         let answer = match &effect {
             MembershipEffect::Beat { seq } => {
                 return self.echoes.then_some(MembershipInput::Heartbeat {
@@ -177,6 +184,10 @@ impl Lab {
                     proof: Some(proof),
                 });
             }
+            MembershipEffect::Watch { node } => {
+                return Some(MembershipInput::Watching { node: node.clone() });
+            }
+            MembershipEffect::Unwatch { .. } => return None,
             MembershipEffect::ReadAll => Some(MembershipInput::Records(
                 self.records.clone().into_iter().collect(),
             )),
