@@ -8,7 +8,10 @@ mod own;
 mod peer;
 mod watching;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use planck_common::{
     NodeId,
@@ -69,6 +72,7 @@ impl Membership {
             observing: None,
             duties: WatchDuties {
                 rounds: ProofRounds::new(times.proof_every),
+                watched: BTreeSet::new(),
                 is_outdated: false,
             },
             registry_created: None,

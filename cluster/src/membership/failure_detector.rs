@@ -77,18 +77,16 @@ impl Membership {
             return;
         };
         let suspicion = self.times.suspicion;
-        let outdated = &mut self.duties.is_outdated;
-        for (node, peer) in self
-            .peers
-            .iter_mut()
-            .filter(|(_, peer)| peer.may_be_suspected())
-        {
-            if peer
+        for node in &self.duties.watched {
+            let Some(peer) = self.peers.get_mut(node) else {
+                continue;
+            };
+            let is_silent = peer
                 .silent_since(observer)
-                .is_some_and(|since| echo.since(since) > suspicion)
-            {
+                .is_some_and(|since| echo.since(since) > suspicion);
+            if is_silent && peer.may_be_suspected() {
                 peer.suspected_at = Some(now);
-                *outdated = true;
+                self.duties.is_outdated = true;
                 out.push(MembershipEffect::Peer {
                     node: node.clone(),
                     news: PeerNews::Suspect,
@@ -303,7 +301,7 @@ impl Membership {
 
     /// Returns the suspects that may be declared dead, each with the earliest time for that.
     fn due_suspects(&self) -> impl Iterator<Item = (&NodeId, Moment)> {
-        let suspects = self.peers.iter().filter(|(_, peer)| peer.is_suspect());
+        let suspects = self.watched().filter(|(_, peer)| peer.is_suspect());
         suspects.filter_map(|(node, peer)| Some((node, self.declare_at(peer)?)))
     }
 
@@ -330,12 +328,13 @@ impl Membership {
     }
 
     fn patience(&self, observer: Observer) -> Duration {
-        let is_present = |peer: &&Peer| peer.watch.is_some() && !peer.is_gone();
-        let present = || self.peers.values().filter(is_present);
-        let silent = present()
+        let watched = self.watched().map(|(_, peer)| peer);
+        let present: Vec<&Peer> = watched.filter(|peer| !peer.is_gone()).collect();
+        let silent = present
+            .iter()
             .filter(|peer| peer.suspected_at.is_some() && peer.silent_since(observer).is_some())
             .count();
-        let many = silent >= 2 && 2 * silent > present().count();
+        let many = silent >= 2 && 2 * silent > present.len();
         self.times.suspicion * if many { MASS_SILENCE } else { 1 }
     }
 

@@ -222,7 +222,7 @@ impl Membership {
         let witnessed = move |peer: &Peer| {
             matches!(peer.record, PeerRecord::At(_)) && peer.watch.as_ref().is_some_and(is_witness)
         };
-        let peers = self.peers.iter().filter(move |(_, peer)| witnessed(peer));
+        let peers = self.watched().filter(move |(_, peer)| witnessed(peer));
         peers.map(|(node, _)| node)
     }
 
@@ -243,11 +243,13 @@ impl Membership {
         }
     }
 
-    /// Forgets what is known about the proofs of all peers, because their ages are measured only
-    /// while this node is an observer.
+    /// Forgets what is known about the proofs of the watched peers, because their ages are measured
+    /// only while this node is an observer.
     pub(super) fn forget_proofs(&mut self) {
-        self.peers
-            .values_mut()
-            .for_each(|peer| peer.proofs = ProofHistory::default());
+        for node in &self.duties.watched {
+            if let Some(peer) = self.peers.get_mut(node) {
+                peer.proofs = ProofHistory::default();
+            }
+        }
     }
 }

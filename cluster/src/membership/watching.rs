@@ -1,11 +1,14 @@
 //! Which peers this node watches. It receives the heartbeats of these peers only, and judges no
 //! others. It learns from the registry what the watchers of the others decide.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use planck_common::NodeId;
 
-use super::{Membership, MembershipEffect, PeerRecord, peer::ProofRounds};
+use super::{
+    Membership, MembershipEffect, Peer, PeerRecord,
+    peer::{ProofHistory, ProofRounds},
+};
 use crate::{moment::Moment, watchers::watched};
 
 /// How this node watches a peer.
@@ -23,6 +26,8 @@ pub struct Watch {
 pub struct WatchDuties {
     /// When this node reads proofs.
     pub rounds: ProofRounds,
+    /// The peers that this node watches.
+    pub watched: BTreeSet<NodeId>,
     /// Whether a node has become known, silent, heard again or gone since the watched peers were
     /// chosen.
     pub is_outdated: bool,
@@ -49,6 +54,8 @@ impl Membership {
             match (chosen.remove(&node), &mut peer.watch) {
                 (Some(watchers), Some(watch)) => watch.watchers = watchers,
                 (Some(watchers), None) => {
+                    self.duties.watched.insert(node.clone());
+                    peer.proofs = ProofHistory::default();
                     peer.watch = Some(Watch {
                         since: None,
                         watchers,
@@ -56,12 +63,20 @@ impl Membership {
                     out.push(MembershipEffect::Watch { node });
                 }
                 (None, Some(_)) => {
+                    self.duties.watched.remove(&node);
                     (peer.watch, peer.suspected_at) = (None, None);
                     out.push(MembershipEffect::Unwatch { node });
                 }
                 (None, None) => {}
             }
         }
+    }
+
+    /// Returns the peers that this node watches. Work that is repeated with each input looks at these
+    /// only, because there may be many others.
+    pub(super) fn watched(&self) -> impl Iterator<Item = (&NodeId, &Peer)> {
+        let watched = self.duties.watched.iter();
+        watched.filter_map(|node| Some((node, self.peers.get(node)?)))
     }
 
     pub(super) fn watches(&mut self, now: Moment, node: &NodeId) {
@@ -89,7 +104,7 @@ impl Membership {
     }
 }
 
-impl super::Peer {
+impl Peer {
     fn can_watch(&self) -> bool {
         !self.is_gone() && self.suspected_at.is_none()
     }

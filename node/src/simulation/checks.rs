@@ -174,7 +174,7 @@ impl SimWorld {
             stop: CancellationToken::new(),
         };
         let stop = new.stop.clone();
-        let mut wrong = self.misses_in_store(call);
+        let mut wrong = self.misses_in_store(node, call);
         let now = self.millis();
         if link.proved.is_none_or(|proved| now > proved + PROOF_LASTS) {
             wrong.push("its node has no young proof".to_owned());
@@ -228,7 +228,7 @@ impl SimWorld {
     }
 
     /// Returns what the store lacks for a call to begin.
-    fn misses_in_store(&self, call: &Invocation) -> Vec<String> {
+    fn misses_in_store(&self, node: &NodeId, call: &Invocation) -> Vec<String> {
         let data = self.data();
         let Some(session) = data.sessions.get(&call.session_id) else {
             return vec!["it has no session".to_owned()];
@@ -245,10 +245,15 @@ impl SimWorld {
         if !may_run {
             wrong.push("it ran without an allow".to_owned());
         }
-        if self.must_close(session) {
+        if self.must_close(session) && !self.is_excused(node) {
             wrong.push("its session stops with its node".to_owned());
         }
         wrong
+    }
+
+    /// Returns whether a node was disturbed so lately that it may not have learned what it must stop.
+    fn is_excused(&self, node: &NodeId) -> bool {
+        self.outages(node).disturbed_until() + EXCUSED_FOR > self.millis()
     }
 
     /// Returns whether a session is to be closed because its node died, and is not closed yet.
@@ -269,7 +274,7 @@ impl SimWorld {
         let (link, now) = (self.link(from), self.millis());
         let running = link.node.upgrade();
         let runs_it = running.is_some_and(|node| node.services().handles.host.has(agent));
-        if from != by && link.silent_until == 0 && runs_it {
+        if from != by && link.silent_until == 0 && runs_it && !self.is_excused(from) {
             let (agent, from) = (self.name("agent", agent), self.name("node", from));
             self.violated(format!("{agent} was claimed from {from}, which runs it"));
         }

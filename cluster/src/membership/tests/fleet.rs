@@ -121,7 +121,8 @@ impl Fleet {
         for place in 0..count {
             let at = fleet.random.u64(0..1_000);
             fleet.wake_at(place, at);
-            fleet.sweep_later(place);
+            let first = fleet.random.u64(0..fleet.sweep());
+            fleet.at(first, place, FleetEvent::Sweep);
         }
         fleet
     }
@@ -151,8 +152,12 @@ impl Fleet {
         }
     }
 
+    fn sweep(&self) -> u64 {
+        SWEEP * (self.nodes.len().div_ceil(SWEEPERS) as u64)
+    }
+
     fn sweep_later(&mut self, place: usize) {
-        let every = SWEEP * (self.nodes.len().div_ceil(SWEEPERS) as u64);
+        let every = self.sweep();
         let at = self.now + self.random.u64(every * 8 / 10..every * 12 / 10);
         self.at(at, place, FleetEvent::Sweep);
     }
