@@ -110,6 +110,9 @@ impl Agent {
                 self.deferred.output = end.output_due;
             }
             Event::Error(_) => open.turn = None,
+            // The agent's unread inputs ended with it, and perhaps the tasks too whose responses
+            // the next turn would have read.
+            Event::AgentStopped(_) => self.deferred.output = None,
             Event::UsageDelta(usage) => {
                 self.transcript.correct(usage.context_tokens);
                 open.turn
@@ -133,7 +136,6 @@ impl Agent {
             | Event::WorkerSpawned(_)
             | Event::WorkerExit(_)
             | Event::AgentStarted(_)
-            | Event::AgentStopped(_)
             | Event::SessionStarted(_)
             | Event::SessionResumed(_)
             | Event::SessionClosed(_)

@@ -12,7 +12,7 @@ use super::{
     script::*,
     world::{World, setup, tool},
 };
-use crate::{SUBMIT_OUTPUT, outcome::ToolOutcome};
+use crate::{Input, SUBMIT_OUTPUT, input::Command, outcome::ToolOutcome};
 
 fn shaped(id: &str) -> crate::NewInput {
     crate::NewInput {
@@ -229,6 +229,29 @@ fn turn_may_leave_the_answer_to_one_that_reads_the_response() {
             ends => panic!("{ends:?}"),
         },
     );
+}
+
+#[test]
+fn shape_that_a_turn_left_ends_with_the_agent() {
+    let mut world = asked();
+    world.call_tool("delegate_task", "{}");
+    world.commit_all();
+    world.tool_done(ToolOutcome::ok("{}"));
+    world.say("The worker is at it.");
+    world.commit_all();
+    assert!(end(&world).output_due.is_some());
+    world.step(Input::Command(Command::Stop {
+        reason: "closed".into(),
+        for_good: false,
+        last: vec![],
+    }));
+    world.commit_all();
+    assert!(std::mem::take(&mut world.stopped));
+    world.crash();
+    world.put(prompt("p2"));
+    world.commit_all();
+    let offered = world.agent.tools();
+    assert!(offered.iter().all(|tool| tool.name != SUBMIT_OUTPUT));
 }
 
 #[test]

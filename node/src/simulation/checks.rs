@@ -274,7 +274,9 @@ impl SimWorld {
         let (link, now) = (self.link(from), self.millis());
         let running = link.node.upgrade();
         let runs_it = running.is_some_and(|node| node.services().handles.host.has(agent));
-        if from != by && link.silent_until == 0 && runs_it && !self.is_excused(from) {
+        // The order to stop its team may have been lost.
+        let is_unordered = self.outages(from).lossy + EXCUSED_FOR > now;
+        if from != by && link.silent_until == 0 && runs_it && !is_unordered {
             let (agent, from) = (self.name("agent", agent), self.name("node", from));
             self.violated(format!("{agent} was claimed from {from}, which runs it"));
         }

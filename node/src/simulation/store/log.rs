@@ -237,8 +237,8 @@ impl SimSession {
                     due.extend(end.output_due.map(|due| (&row.agent, due.tasks)));
                     count += u64::from(is_object.is_some());
                 }
-                // A close ends a turn without another one.
-                Some(Event::SessionClosed(_)) => due.clear(),
+                // The tasks may have ended with the agent's session.
+                Some(Event::AgentStopped(_)) => drop(due.remove(&row.agent)),
                 _ => {}
             }
         }
