@@ -14,5 +14,6 @@ mod placing;
 mod refusals;
 pub mod scene;
 mod stopped_process;
+mod unwatched;
 mod verbs;
 mod working;
