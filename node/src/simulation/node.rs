@@ -62,10 +62,18 @@ impl Cluster {
         }
     }
 
+    /// Returns a new id. It is the same in every run of a seed, because ids decide which nodes watch
+    /// which. Like those of real nodes, ids are ordered by the time of their creation.
+    fn node_id(&self) -> NodeId {
+        let random = self.world.draw(0..u64::MAX);
+        let count = self.world.state().nodes.len();
+        NodeId::parse(&format!("{count:016x}{random:016x}")).unwrap()
+    }
+
     /// Runs the node of one place, and its successors.
     pub(super) async fn keep_node(self, place: usize, mut orders: mpsc::Receiver<NodeOrder>) {
         loop {
-            let id = NodeId::mint();
+            let id = self.node_id();
             let name = self.world.name("node", &id);
             self.world.add(&id, place);
             let node = self.node(&id);

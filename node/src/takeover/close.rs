@@ -3,7 +3,7 @@
 //! orchestrator, so that a crash between a worker's end and the row in the log loses nothing, and
 //! no end is reported twice.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::future;
 use planck_cluster::planted::{PlantedFault, is_planted};
@@ -14,7 +14,7 @@ use planck_common::{
     registry::TeamEnd,
     reply::Refusal,
 };
-use planck_store::{AgentRecord, LeaseRelease, SessionRecord, StoreError, Stray};
+use planck_store::{AgentRecord, SessionRecord, StoreError, Stray};
 use tokio::time::timeout;
 
 use super::{Purpose, SessionGuard, Takeover, UnfinishedClose};
@@ -159,17 +159,18 @@ impl Takeover {
         };
         let mut ends = Vec::with_capacity(by_node.len());
         for (node, members) in &by_node {
-            ends.push(self.end_on(node, &session.id, &order, members));
+            ends.push(self.end_on(node, session, &order, members));
         }
         future::try_join_all(ends).await.map(drop)
     }
 
-    /// Asks a node to end its members. If the node hosts none of them although their records name
-    /// it, releases their leases for it.
+    /// Asks a node to end its members. If the node hosts none of them although their records name it,
+    /// starts them here for their ends: the node may have dropped them in the middle of a call, because
+    /// the orchestrator's node died.
     async fn end_on(
         &self,
         node: &NodeId,
-        session: &SessionId,
+        session: &SessionRecord,
         order: &StopTeam,
         members: &[AgentRecord],
     ) -> Result<(), Refusal> {
@@ -177,14 +178,17 @@ impl Takeover {
         if ended.agents > 0 {
             return Ok(());
         }
-        let release = |member: &AgentRecord| LeaseRelease {
-            agent: member.id.clone(),
-            epoch: member.epoch,
-            stopped: false,
-        };
-        let releases: Vec<LeaseRelease> = members.iter().map(release).collect();
-        let results = self.handles.store.release_all(session, &releases).await?;
-        Ok(results.into_iter().collect::<Result<(), _>>()?)
+        let context = Arc::new(self.handles.lookup.context(session, order.incarnation)?);
+        for some in members.chunks(AT_ONCE) {
+            let starts = some.iter().map(|member| {
+                let (context, opening) = (Arc::clone(&context), Purpose::End.opening(|_| None));
+                let tools_from = || None;
+                self.placement
+                    .start_member(context, member, opening, tools_from, None)
+            });
+            future::try_join_all(starts).await?;
+        }
+        Ok(())
     }
 
     /// Returns the agents of a session whose leases some node holds, alive or not.

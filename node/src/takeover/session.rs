@@ -41,7 +41,7 @@ pub enum Purpose<'a> {
 }
 
 impl Purpose<'_> {
-    fn opening(self, event: impl FnOnce(&str) -> Option<Event>) -> Opening {
+    pub(super) fn opening(self, event: impl FnOnce(&str) -> Option<Event>) -> Opening {
         match self {
             Self::Work { reason, .. } => Opening {
                 events: event(reason).into_iter().collect(),
