@@ -31,6 +31,11 @@ use crate::{
 /// The interval between searches for sidecars.
 const EVERY: Duration = Duration::from_secs(10);
 
+/// The number of services on NATS up to which each search asks all of them. With more services, fewer
+/// searches do. Every node is a service too, so the answers would grow with the square of the number of
+/// nodes.
+const ASKED_EACH_TIME: usize = 50;
+
 /// The time without an answer after which a search for all sidecars ends.
 const QUIET: Duration = Duration::from_millis(250);
 
@@ -52,11 +57,20 @@ impl Sidecars {
     /// Calls `changed` each time the offered tools or compactors have changed.
     pub async fn keep_looking(&self, changed: impl Fn() + Send + Sync) {
         let mut news: Option<InfoStream> = None;
+        // How many searches ask only the sidecars that are known, before one asks all services.
+        let mut until_all = 0;
         loop {
             if news.is_none() {
                 news = self.listen().await;
+                until_all = 0;
             }
-            self.look_around().await;
+            until_all = match until_all {
+                0 => self.ask_all().await,
+                left => {
+                    self.ask_known(BTreeSet::new()).await;
+                    left - 1
+                }
+            };
             self.report(&changed);
             self.0.known.has_looked();
             self.receive(&mut news, Instant::now() + EVERY, &changed)
@@ -81,21 +95,29 @@ impl Sidecars {
         }
     }
 
-    async fn look_around(&self) {
+    /// Searches for sidecars among all services. Returns how many of the next searches need not ask all.
+    async fn ask_all(&self) -> usize {
         match self.0.bus.services(None, QUIET).await {
             Ok(answers) => {
                 let prefix = &self.0.settings.prefix;
                 let named = answers.iter().filter_map(|answer| name_in(answer, prefix));
-                let mut names: BTreeSet<_> = named.collect();
-                names.extend(self.directory().names());
-                if let Some(instances) = self.descriptions(names).await {
-                    self.directory().swept(instances);
-                }
+                self.ask_known(named.collect()).await;
+                return answers.len().saturating_sub(1) / ASKED_EACH_TIME;
             }
             Err(error @ BusError::Denied(_)) => {
                 self.warn(format!("sidecars cannot be found: {error}"))
             }
             Err(error) => tracing::debug!(%error, "cannot search for sidecars"),
+        }
+        0
+    }
+
+    /// Asks the known sidecars and those that were just found what they offer.
+    async fn ask_known(&self, found: BTreeSet<SidecarId>) {
+        let mut names = found;
+        names.extend(self.directory().names());
+        if let Some(instances) = self.descriptions(names).await {
+            self.directory().swept(instances);
         }
     }
 
@@ -349,3 +371,6 @@ fn tool<'a>(name: &str, get: impl Fn(&str) -> Option<&'a str>) -> Result<ToolSpe
         is_searched: true,
     })
 }
+
+#[cfg(test)]
+mod tests;
