@@ -20,7 +20,6 @@ use planck_common::{
     subject::Topic,
 };
 use planck_host::terminal::Drawing;
-pub use processes::find_nats_server;
 use report::Report;
 use tokio::{
     signal::unix::{SignalKind, signal},

@@ -15,7 +15,6 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     args::GlobalArgs,
-    demo::find_nats_server,
     exit::{Exit, UsageError},
     output::{Format, Output, draw, json, say, warn},
     render::{Style, style::Paint},
@@ -153,7 +152,6 @@ impl ProveArgs {
                 nats: nats.url.as_ref().map(|url| url.reveal().to_owned()),
                 creds: creds.map(std::path::absolute).transpose()?,
                 nkey: nkey.map(|nkey| nkey.reveal().to_owned()),
-                nats_server: find_nats_server(),
                 postgres: store.starts_with("postgres").then(|| store.to_owned()),
                 nodes: self.nodes.into(),
                 servers: self.servers,

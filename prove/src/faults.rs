@@ -13,8 +13,9 @@ use crate::{
     evidence::{AcceptedPrompt, FaultEvidence, FaultKind, TeamEvidence, WaitEvidence},
     link::LinkState,
     load::{self, Load},
-    processes::processes_with,
-    stage::{LEAVES, Node, OwnNats, Stage},
+    nats_server::NatsServer,
+    processes::{LEAVES, processes_with},
+    stage::{Node, Stage},
 };
 
 /// How long a cluster may take to go on before the proof itself gives up.
@@ -112,7 +113,7 @@ async fn lose_the_leader(lasts: Duration, stage: &mut Stage, load: &Load) -> Res
     })
 }
 
-fn server<'a>(stage: &'a mut Stage, name: &str) -> Result<&'a mut OwnNats> {
+fn server<'a>(stage: &'a mut Stage, name: &str) -> Result<&'a mut NatsServer> {
     let mut servers = stage.nats.own.iter_mut();
     let server = servers.find(|server| server.name == name);
     server.with_context(|| format!("{name} is no server of ours"))

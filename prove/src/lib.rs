@@ -10,6 +10,7 @@ mod faults;
 mod judge;
 mod link;
 mod load;
+mod nats_server;
 mod planted;
 mod preflight;
 mod processes;
@@ -40,7 +41,6 @@ use crate::{
     client::{seq, text},
     evidence::{AcceptedPrompt, Evidence, SessionEvidence},
     load::Load,
-    processes::Process,
     stage::Stage,
 };
 
@@ -48,9 +48,10 @@ pub use crate::{
     client::without_secret,
     evidence::FaultKind,
     judge::Verdict,
+    nats_server::NatsServer,
     planted::PlantedFaults,
     preflight::{Fact, FactState},
-    processes::Launch,
+    processes::{Launch, Process},
     promise::Promise,
     report::Report,
     stage::Place,
@@ -270,7 +271,7 @@ async fn gather(
     for (id, reader) in readers.0 {
         let log = stage.caller.log(&id, 1, READ).await?;
         let early = durable(&reader, log.len() as u64).await;
-        reader.leave(stage::LEAVES).await;
+        reader.leave().await;
         evidence.sessions.push(SessionEvidence {
             id,
             log: Arc::new(log),

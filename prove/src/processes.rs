@@ -1,4 +1,4 @@
-//! The processes that a proof starts: NATS, nodes and attached clients. Each ends when this process
+//! The processes that a proof or the demo starts, as NATS and nodes. Each ends when this process
 //! ends in any way. Its output goes to a file.
 
 use std::{
@@ -22,6 +22,8 @@ use tokio::{
 /// Builds a command whose process is killed when this process ends.
 pub type Launch = fn(&OsStr) -> std::process::Command;
 
+/// How long a process may take to end when it is asked to.
+pub const LEAVES: Duration = Duration::from_secs(30);
 /// How many lines of a log are shown.
 const LAST_LINES: usize = 12;
 
@@ -33,13 +35,15 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program in a folder, with nothing of this process's environment but `PATH`, `LANG` and
-    /// `TMPDIR`. Its output goes to the file `NAME.log` there.
+    /// Starts a program in a folder, with this environment and nothing of this process's but `PATH`, `LANG`
+    /// and `TMPDIR`. Its output goes to the file `NAME.log` there. The calling thread must run as long as
+    /// the process, which is killed when that thread ends.
     pub fn start(
         name: &str,
         launch: Launch,
         program: &OsStr,
         arguments: &[OsString],
+        environment: &[(&str, OsString)],
         folder: &Path,
     ) -> Result<Self> {
         let log = folder.join(format!("{name}.log"));
@@ -57,6 +61,7 @@ impl Process {
             .env_clear()
             .env("HOME", folder)
             .envs(kept)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(errors)
@@ -134,10 +139,10 @@ impl Process {
     }
 
     /// Asks the process to end, and kills it if it goes on.
-    pub async fn leave(mut self, patience: Duration) {
+    pub async fn leave(mut self) {
         // A process that has ended takes no signal.
         let _ = self.signal(Signal::SIGTERM);
-        if let Ok(None) | Err(_) = self.ended(patience).await {
+        if let Ok(None) | Err(_) = self.ended(LEAVES).await {
             let _ = self.kill().await;
         }
     }

@@ -3,7 +3,6 @@
 use std::{
     ffi::OsString,
     fs,
-    net::TcpListener,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -18,15 +17,14 @@ use tokio::time::{Instant, sleep};
 use crate::{
     client::{Caller, text, without_secret},
     link::{Link, LinkState, Server as Behind},
+    nats_server::NatsServer,
     processes::{Launch, Process},
     schema::Schema,
     timeline::Timeline,
 };
 
-/// How long a server may take to start.
+/// How long the nodes and the servers of NATS may take to be there.
 const STARTS: Duration = Duration::from_secs(30);
-/// How long a process may take to end when it is asked to.
-pub const LEAVES: Duration = Duration::from_secs(30);
 /// The file to which tools append a line for each run. A sandbox lets them write only in the workspace.
 const LEDGER: &str = "work/ledger";
 /// The configuration of the attached clients.
@@ -46,8 +44,6 @@ pub struct Place {
     pub creds: Option<PathBuf>,
     /// The seed of its user.
     pub nkey: Option<String>,
-    /// The nats-server that is started without a NATS of the user.
-    pub nats_server: Option<PathBuf>,
     /// The Postgres of the user. Without one the sessions are files of SQLite.
     pub postgres: Option<String>,
     pub nodes: usize,
@@ -95,17 +91,7 @@ pub struct Nats {
     /// The user and password of the address, with an `@` after them, or nothing.
     user: String,
     /// The servers that the proof started.
-    pub own: Vec<OwnNats>,
-}
-
-pub struct OwnNats {
-    program: PathBuf,
-    launch: Launch,
-    folder: PathBuf,
-    pub name: String,
-    port: u16,
-    settings: String,
-    process: Option<Process>,
+    pub own: Vec<NatsServer>,
 }
 
 /// A node with its own link to each server of NATS.
@@ -266,7 +252,8 @@ impl Stage {
         let Place {
             program, launch, ..
         } = &self.place;
-        Process::start(name, *launch, program, arguments, self.folder.path())
+        let folder = self.folder.path();
+        Process::start(name, *launch, program, arguments, &[], folder)
     }
 
     /// Returns the arguments with which `planck` is a client of this cluster.
@@ -299,7 +286,7 @@ impl Stage {
     pub async fn tear_down(&mut self) -> Result<()> {
         let nodes = std::mem::take(&mut self.nodes);
         let leaving = nodes.into_iter().map(|node| async move {
-            node.process.leave(LEAVES).await;
+            node.process.leave().await;
             drop(node.links);
         });
         futures_util::future::join_all(leaving).await;
@@ -359,10 +346,10 @@ fn quoted(text: &str) -> String {
 impl Nats {
     async fn start(place: &Place, folder: &Path) -> Result<Self> {
         let Some(url) = &place.nats else {
-            let own = OwnNats::start(place, folder).await?;
-            let address = |server: &OwnNats| format!("127.0.0.1:{}", server.port);
+            let own = NatsServer::start(place.launch, place.servers, folder).await;
+            let own = own.context("`planck prove` starts a NATS of its own without --nats")?;
             return Ok(Self {
-                addresses: own.iter().map(address).collect(),
+                addresses: own.iter().map(NatsServer::address).collect(),
                 user: String::new(),
                 own,
             });
@@ -396,100 +383,4 @@ impl Nats {
         let url = |address: &String| format!("nats://{}{address}", self.user);
         self.addresses.iter().map(url).collect::<Vec<_>>().join(",")
     }
-}
-
-impl OwnNats {
-    async fn start(place: &Place, folder: &Path) -> Result<Vec<Self>> {
-        let program = place.nats_server.clone().context(
-            "no nats-server (2.12 or later): install it and put it on the PATH, set NATS_SERVER, or name your own NATS with --nats",
-        )?;
-        // The same ports are needed again after a server has ended.
-        let held = std::iter::repeat_with(hold_port).take(2 * place.servers);
-        let held = held.collect::<Result<Vec<_>>>()?;
-        let ports = held.iter().map(|held| Ok(held.local_addr()?.port()));
-        let ports = ports.collect::<Result<Vec<u16>>>()?;
-        drop(held);
-        let (clients, routes) = ports.split_at(place.servers);
-        let all = routes
-            .iter()
-            .map(|port| format!("\"nats://127.0.0.1:{port}\""));
-        let all = all.collect::<Vec<_>>().join(", ");
-        let mut servers = Vec::new();
-        for (port, route) in clients.iter().zip(routes) {
-            let name = format!("nats-{}", servers.len() + 1);
-            let data = folder.join(&name);
-            let mut settings = format!(
-                "server_name: {name}\nlisten: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {data:?} }}\nping_interval: \"2s\"\n\
-                 ping_max: 2\nwrite_deadline: \"3s\"\nno_fast_producer_stall: true\nmax_payload: 8MB\n"
-            );
-            if place.servers > 1 {
-                // A node that learnt the addresses of the servers would pass by its links.
-                settings += &format!(
-                    "cluster {{ name: prove, listen: \"127.0.0.1:{route}\", routes: [{all}], no_advertise: true }}\n"
-                );
-            }
-            let mut server = Self {
-                program: program.clone(),
-                launch: place.launch,
-                folder: folder.to_owned(),
-                name,
-                port: *port,
-                settings,
-                process: None,
-            };
-            server.restart().await?;
-            servers.push(server);
-        }
-        Ok(servers)
-    }
-
-    /// Starts the server, and waits until it accepts connections.
-    pub async fn restart(&mut self) -> Result<()> {
-        let config = self.folder.join(&self.name).with_extension("conf");
-        fs::write(&config, &self.settings)?;
-        let arguments = ["-c".into(), config.into_os_string()];
-        let program = self.program.as_os_str();
-        let mut process =
-            Process::start(&self.name, self.launch, program, &arguments, &self.folder)?;
-        let until = Instant::now() + STARTS;
-        while tokio::net::TcpStream::connect(("127.0.0.1", self.port))
-            .await
-            .is_err()
-        {
-            process.check()?;
-            if Instant::now() > until {
-                bail!("nats-server does not listen:\n{}", process.last_lines());
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
-        self.process = Some(process);
-        Ok(())
-    }
-
-    pub async fn stop(&mut self) {
-        if let Some(process) = self.process.take() {
-            process.leave(LEAVES).await;
-        }
-    }
-
-    pub async fn kill(&mut self) -> Result<()> {
-        match self.process.take() {
-            Some(mut process) => process.kill().await,
-            None => Ok(()),
-        }
-    }
-
-    /// Removes what the server has stored. The server must have ended.
-    pub fn wipe(&self) -> Result<()> {
-        let data = self.folder.join(&self.name);
-        fs::remove_dir_all(&data).with_context(|| format!("cannot remove {}", data.display()))
-    }
-}
-
-/// Holds a port of this machine until the listener is dropped. It is below those that the kernel chooses for
-/// outgoing connections, because one of them could otherwise take the port of a server that is away.
-fn hold_port() -> Result<TcpListener> {
-    let ports = std::iter::repeat_with(|| fastrand::u16(10_000..32_000)).take(100);
-    let mut held = ports.filter_map(|port| TcpListener::bind(("127.0.0.1", port)).ok());
-    held.next().context("no port of this machine is free")
 }

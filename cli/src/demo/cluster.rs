@@ -11,12 +11,13 @@ use std::{
 use anyhow::Context as _;
 use futures_util::future::join_all;
 use planck_common::NodeId;
+use planck_prove::{NatsServer, Process};
 use planck_scripted_model::{Script, Server};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{
-    processes::{Child, DemoFront, DemoNode, Nats},
+    processes::{DemoFront, DemoNode, LAUNCH},
     sidecar::{self, Python},
 };
 use planck_bus::{Bus, NatsBus, NatsOptions};
@@ -36,11 +37,11 @@ const LAST_STREAMS: Duration = Duration::from_secs(2);
 pub struct DemoCluster {
     folder: TempDir,
     model: Option<Server>,
-    nats: Option<Nats>,
+    nats: Vec<NatsServer>,
     client: Option<Client>,
     front: Option<DemoFront>,
     /// The process of the sidecar, or why the demo runs without it.
-    sidecar: Result<Child, String>,
+    sidecar: Result<Process, String>,
     nodes: Vec<DemoNode>,
 }
 
@@ -55,7 +56,7 @@ impl DemoCluster {
         Ok(Self {
             folder,
             model: None,
-            nats: None,
+            nats: Vec::new(),
             client: None,
             front: None,
             sidecar: Err("not yet".into()),
@@ -76,8 +77,9 @@ impl DemoCluster {
             .await
             .context("cannot start the scripted model")?;
         let model = self.model.insert(model);
-        let nats = self.nats.insert(Nats::start(&folder).await?);
-        let (url, model) = (nats.url.clone(), model.openai_url());
+        let model = model.openai_url();
+        self.nats = NatsServer::start(LAUNCH, 1, &folder).await?;
+        let url = self.nats_url()?;
         let options = NatsOptions {
             name: "planck demo".into(),
             ..NatsOptions::new(&url)
@@ -122,11 +124,9 @@ impl DemoCluster {
         Some(self.nodes.remove(at))
     }
 
-    pub fn nats_url(&self) -> anyhow::Result<&str> {
-        self.nats
-            .as_ref()
-            .map(|nats| nats.url.as_str())
-            .context("nats-server is not up")
+    pub fn nats_url(&self) -> anyhow::Result<String> {
+        let nats = self.nats.first().context("nats-server is not up")?;
+        Ok(format!("nats://{}", nats.address()))
     }
 
     /// Returns the address of the console.
@@ -148,10 +148,8 @@ impl DemoCluster {
             .model
             .as_ref()
             .map(|model| format!("  model      {}\n", model.url()));
-        let nats = self
-            .nats
-            .as_ref()
-            .map(|nats| format!("  nats       {}\n", nats.url));
+        let nats = self.nats_url().ok();
+        let nats = nats.map(|url| format!("  nats       {url}\n"));
         let nodes = self
             .nodes
             .iter()
@@ -188,10 +186,10 @@ impl DemoCluster {
         }
         join_all(self.nodes.into_iter().map(DemoNode::stop)).await;
         if let Ok(sidecar) = self.sidecar {
-            sidecar.stop().await;
+            sidecar.leave().await;
         }
-        if let Some(nats) = self.nats {
-            nats.child.stop().await;
+        for mut nats in self.nats {
+            nats.stop().await;
         }
         if let Some(model) = self.model {
             let _ = tokio::time::timeout(LAST_STREAMS, model.stop()).await;

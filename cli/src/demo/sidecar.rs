@@ -16,8 +16,9 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::processes::Child;
+use super::processes::LAUNCH;
 use planck_bus::Bus;
+use planck_prove::Process;
 
 /// The name of the sidecar's tool.
 pub const TOOL: &str = "count_words";
@@ -138,15 +139,17 @@ impl Python {
     }
 
     /// Starts the sidecar, and waits until it can be discovered.
-    pub async fn start(&self, folder: &Path, url: &str, bus: &dyn Bus) -> anyhow::Result<Child> {
+    pub async fn start(&self, folder: &Path, url: &str, bus: &dyn Bus) -> anyhow::Result<Process> {
         let [path, bytecode] = self.environment();
         let environment = [path, bytecode, ("NATS_URL", url.into())];
-        let mut child = Child::start_in(
+        let arguments = [self.program.clone().into()];
+        let mut process = Process::start(
             NAME,
+            LAUNCH,
             PYTHON.as_ref(),
-            &[&self.program],
-            folder,
+            &arguments,
             &environment,
+            folder,
         )?;
         let until = Instant::now() + PATIENCE;
         while bus
@@ -155,17 +158,17 @@ impl Python {
             .unwrap_or_default()
             .is_empty()
         {
-            child.check()?;
+            process.check()?;
             if Instant::now() > until {
                 bail!(
                     "the sidecar is not there after {} s; the end of its log:\n{}",
                     PATIENCE.as_secs(),
-                    child.last_lines()
+                    process.last_lines()
                 );
             }
             tokio::time::sleep(LOOK).await;
         }
-        Ok(child)
+        Ok(process)
     }
 }
 
