@@ -8,10 +8,10 @@ use futures_util::StreamExt as _;
 use planck_client::{Client, ClientError};
 use planck_common::{
     AgentId, InputId, SessionId, SessionName,
-    command::{AgentRow, ChangeModel, ListSessions, Prompt, SessionInfo, SessionRow, Start},
+    command::{ChangeModel, ListSessions, Prompt, SessionInfo, SessionRow, Start},
     message::Part,
     reply::Code,
-    spec::{AgentRole, Member, ModelRef, OutputSpec},
+    spec::{Member, ModelRef, OutputSpec},
 };
 use planck_host::terminal::clean_line;
 use planck_node::{
@@ -404,7 +404,8 @@ pub fn shape_in(file: &Path) -> Result<OutputSpec, UsageError> {
 impl PromptedSession {
     pub async fn with(client: &Client, session: &str) -> anyhow::Result<Self> {
         let info = client.session(session).await?;
-        let orchestrator = orchestrator(&info)
+        let orchestrator = info
+            .orchestrator()
             .with_context(|| format!("session {} has no agent", info.name))?
             .clone();
         let model = client.agent(&orchestrator.id).await?.model;
@@ -474,15 +475,6 @@ impl PromptedSession {
         };
         Ok(client.prompt(&self.id, prompt).await?.into())
     }
-}
-
-/// Returns the agent that receives the session's prompts: the orchestrator, or the first agent if
-/// there is no orchestrator.
-pub fn orchestrator(info: &SessionInfo) -> Option<&AgentRow> {
-    info.agents
-        .iter()
-        .find(|agent| agent.role == AgentRole::Orchestrator)
-        .or(info.agents.first())
 }
 
 impl SessionChoice {

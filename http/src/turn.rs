@@ -11,11 +11,10 @@ use planck_client::{
 };
 use planck_common::{
     AgentId, InputId, Seq, SessionId,
-    command::{AgentRow, Outcome, ReadEvents, SessionInfo, WorkState},
+    command::{Outcome, ReadEvents, SessionInfo, WorkState},
     envelope::Envelope,
     event::{Event, EventKind, InputKind, TurnStart},
     reply::Code,
-    spec::AgentRole,
 };
 
 use crate::{
@@ -150,14 +149,6 @@ impl TurnStream {
             }
         }
     }
-}
-
-/// Returns the agent that clients talk to unless they name another one. The agent of a session with
-/// only one has no workers, and is the first.
-pub fn orchestrator(session: &SessionInfo) -> Option<&AgentRow> {
-    let leads = |agent: &&AgentRow| agent.role == AgentRole::Orchestrator;
-    let mut agents = session.agents.iter();
-    agents.find(leads).or_else(|| session.agents.first())
 }
 
 /// Finds the running turn of an agent. Returns its number, and a place in the log at or before its

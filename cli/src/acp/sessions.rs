@@ -36,10 +36,7 @@ use super::{
     },
     work::{Running, TextAnswers, Work},
 };
-use crate::{
-    choose::orchestrator, model, output::warn, render::style::cut,
-    session::list::SessionDescription,
-};
+use crate::{model, output::warn, render::style::cut, session::list::SessionDescription};
 
 /// How many sessions without a prompt are kept. An older one is forgotten, and a client creates another.
 const MOST_DRAFTS: usize = 1_024;
@@ -457,7 +454,7 @@ fn lead_of(info: &SessionInfo) -> Result<&AgentRow, RpcError> {
         let why = format!("the session `{}` has no agent", info.name);
         RpcError::new(RpcError::INTERNAL, why)
     };
-    orchestrator(info).ok_or_else(none)
+    info.orchestrator().ok_or_else(none)
 }
 
 fn absolute(cwd: &str) -> Result<&Path, RpcError> {

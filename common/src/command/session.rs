@@ -432,3 +432,13 @@ bodies! {
         head: Seq,
     }
 }
+
+impl SessionInfo {
+    /// Returns the agent that receives the session's prompts unless they name another one: the
+    /// orchestrator, or the only agent of a session without one.
+    pub fn orchestrator(&self) -> Option<&AgentRow> {
+        let mut agents = self.agents.iter();
+        let orchestrator = agents.find(|agent| agent.role == AgentRole::Orchestrator);
+        orchestrator.or_else(|| self.agents.first())
+    }
+}

@@ -24,12 +24,7 @@ use super::{
     tools::ToolName,
     work::{MOST_WAITS, MemberEntry, Now, SessionList, TeamEntry, TeamList, Work},
 };
-use crate::{
-    front::Front,
-    key::Caller,
-    problem::Problem,
-    turn::{opening_of, orchestrator},
-};
+use crate::{front::Front, key::Caller, problem::Problem, turn::opening_of};
 
 /// How long a command may take that starts or changes something.
 const COMMAND: Duration = Duration::from_secs(40);
@@ -445,7 +440,7 @@ pub async fn look(
 /// Returns the latest prompt that the orchestrator has read, unless a rewind hid it.
 async fn latest_prompt(client: &Client, session: &str) -> Result<Option<InputId>, ClientError> {
     let info: SessionInfo = client.session(session).await?;
-    let Some(lead) = orchestrator(&info) else {
+    let Some(lead) = info.orchestrator() else {
         return Ok(None);
     };
     let opening = opening_of(client, &info.id, &lead.id, u32::MAX, info.head).await?;
@@ -460,7 +455,7 @@ async fn now(client: &Client, session: &str) -> Result<Now, ClientError> {
         ..ListWaits::default()
     };
     let (info, waits) = tokio::try_join!(client.session(session), client.waits(&waits))?;
-    let lead = orchestrator(&info).map(|lead| lead.id.clone());
+    let lead = info.orchestrator().map(|lead| lead.id.clone());
     let running = match lead {
         // An agent that no node hosts now has no snapshot.
         Some(lead) => client.snapshot(&lead).await.ok(),

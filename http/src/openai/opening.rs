@@ -22,12 +22,7 @@ use super::{
     models,
     segment::{Beginning, Segment},
 };
-use crate::{
-    front::Front,
-    key::Caller,
-    problem::Problem,
-    turn::{Until, orchestrator},
-};
+use crate::{front::Front, key::Caller, problem::Problem, turn::Until};
 
 /// The maximum number of sessions that begin with the same prompt of the same client and are
 /// compared with a history.
@@ -83,7 +78,7 @@ impl TryFrom<SessionInfo> for KnownSession {
     type Error = OpenAiError;
 
     fn try_from(info: SessionInfo) -> Result<Self, OpenAiError> {
-        let agent = orchestrator(&info).map(|agent| agent.id.clone());
+        let agent = info.orchestrator().map(|agent| agent.id.clone());
         let agent = agent.ok_or_else(|| {
             OpenAiError::not_found(format!("session `{}` has no orchestrator", info.name))
         })?;

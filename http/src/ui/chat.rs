@@ -137,7 +137,7 @@ pub async fn start(
 
 impl<'a> Chat<'a> {
     pub fn of(front: &'a Front, session: SessionInfo, until: Until) -> Result<Self, Problem> {
-        let agent = turn::orchestrator(&session).map(|agent| agent.id.clone());
+        let agent = session.orchestrator().map(|agent| agent.id.clone());
         let agent = agent.ok_or_else(|| {
             Problem::not_found(format!("session `{}` has no orchestrator", session.id))
         })?;
@@ -157,7 +157,9 @@ impl<'a> Chat<'a> {
     /// log at or before the turn's first event.
     pub async fn resumed_turn(&self, latest: bool) -> Result<Option<(u32, Seq)>, Problem> {
         let (client, session, agent) = (self.client(), &self.session, &self.agent);
-        let is_working = turn::orchestrator(session).is_some_and(|lead| lead.state.has_turn());
+        let is_working = session
+            .orchestrator()
+            .is_some_and(|lead| lead.state.has_turn());
         let running = match is_working {
             true => turn::running_turn(client, &session.id, agent).await?,
             false => None,
