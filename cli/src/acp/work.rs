@@ -307,9 +307,15 @@ impl Work {
         let text = question::message(wait);
         let said = format!("\n\n{text}\n\n(Your next message is the answer.)\n\n");
         let said = self.translator.said(&said);
+        let has_prompt = {
+            let mut next = claim.running.next();
+            // The answer may come as soon as the client has the text. While its prompt runs, none does.
+            next.question = Some(wait.clone());
+            next.prompt.is_some()
+        };
         self.to_client.update(&claim.session, said).await;
-        claim.running.next().question = Some(wait.clone());
-        if let Some(id) = claim.running.take_prompt() {
+        // Without a prompt then, one that is open now is the answer.
+        if has_prompt && let Some(id) = claim.running.take_prompt() {
             let stop_reason = StopReason::EndTurn;
             let done = Ok(PromptDone { stop_reason });
             self.to_client.answer(id, done).await;
