@@ -26,8 +26,9 @@ const PROGRAM: &str = concat!(
 /// The growth of a node's memory that a server may cause, in bytes.
 const GROWTH: u64 = 128 << 20;
 
-/// How long a turn may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a turn may take. The longest ends after 30 s, and a busy machine needs the rest to read what
+/// a server wrote without a pause.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long it may take until a server that answers nothing is started again.
 const RESTART: Duration = Duration::from_secs(40);
@@ -128,7 +129,7 @@ async fn a_hostile_server_harms_only_its_own_calls() -> Result<()> {
         let shown = said.get(..500).unwrap_or(&said);
         assert!(said.contains(wanted), "{prompt}: {shown}");
         let took = began.elapsed();
-        ensure!(took < Duration::from_secs(60), "{prompt} took {took:?}");
+        ensure!(took < PATIENCE, "{prompt} took {took:?}");
         if ends {
             another(server, &configured).await.with_context(log)?;
         }
