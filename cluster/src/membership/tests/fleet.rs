@@ -340,7 +340,17 @@ impl Fleet {
                 MembershipInput::DeclaredDead { node }
             }
             MembershipEffect::DeclareDead { node, .. } => MembershipInput::NotDeclaredDead { node },
-            other => panic!("{other:?} is no request to the registry"),
+            other @ (MembershipEffect::Beat { .. }
+            | MembershipEffect::Watch { .. }
+            | MembershipEffect::Unwatch { .. }
+            | MembershipEffect::CheckLeases { .. }
+            | MembershipEffect::KillTools
+            | MembershipEffect::Suspend { .. }
+            | MembershipEffect::Resume
+            | MembershipEffect::Peer { .. }
+            | MembershipEffect::Exit { .. }) => {
+                panic!("{other:?} is no request to the registry")
+            }
         }
     }
 }
