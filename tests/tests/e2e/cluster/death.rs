@@ -324,8 +324,12 @@ async fn lead_dies(backend: Backend) -> Result<()> {
     let at: i64 = std::fs::read_to_string(team.scene.world.dir().join("resumed-at"))?
         .trim()
         .parse()?;
+    // SQLite knows at once that a process has ended, and with it its tools. A request of a client that comes
+    // before the verdict then takes the session over.
+    let is_requested = resumed.data.get().contains(r#""reason":"commanded""#);
+    let may_be_early = is_requested && matches!(backend, Backend::Sqlite);
     assert!(
-        at - silent > 3_500,
+        may_be_early || at - silent > 3_500,
         "no tool starts before the dead node's are dead for sure: {} ms",
         at - silent
     );
