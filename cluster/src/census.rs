@@ -39,7 +39,7 @@ pub struct Census {
     one_is_gone: Notify,
 }
 
-/// What a node said about itself last.
+/// What a node last reported about its work.
 #[derive(Debug, Clone, Copy, Default)]
 struct KnownLoad {
     agents: u32,

@@ -1,7 +1,7 @@
 //! **Pure**: which nodes watch which. A node is watched by the nodes that rank highest for it, so
 //! the number of heartbeats that are delivered grows with the number of nodes and not with its
-//! square. Every node computes the same ranks from the same ids, so no node must tell another one
-//! which peers it watches.
+//! square. Every node computes the same ranks from the same ids, so nodes need not tell each other
+//! what they watch.
 
 use std::cmp::Reverse;
 

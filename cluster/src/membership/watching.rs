@@ -1,5 +1,5 @@
-//! Which peers this node watches. It receives the heartbeats of these peers only, and judges no
-//! others. It learns from the registry what the watchers of the others decide.
+//! Chooses the peers that this node watches. The node receives the heartbeats of these peers only, and
+//! judges no others. It learns from the registry what the watchers of the others decide.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub struct Watch {
     pub watchers: Vec<NodeId>,
 }
 
-/// What a node must do for the peers that it watches.
+/// The peers that this node watches, and when it reads their proofs.
 #[derive(Debug)]
 pub struct WatchDuties {
     /// When this node reads proofs.
